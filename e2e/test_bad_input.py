@@ -208,7 +208,7 @@ def test_flags_that_cannot_be(bench: Bench, arguments: list[str], words: list[st
     bench.train(*arguments).refused(*words)
 
 
-def test_a_command_that_is_none(bench: Bench) -> None:
+def test_unknown_command_is_rejected_with_suggestion(bench: Bench) -> None:
     bench.run("trian").refused("There is no command 'trian'. Did you mean train?")
 
 

@@ -85,7 +85,7 @@ def test_job_killed_with_checkpoint_in_store_continues_from_it_elsewhere(
         assert pq.read_table(file)["index"].to_pylist() == list(range(360))
 
 
-def test_store_that_is_gone_fails_job_and_keeps_checkpoint_locally(
+def test_missing_bucket_fails_job_and_keeps_checkpoint_locally(
     start_job: Callable[..., Any], digits: Path, tmp_path: Path
 ) -> None:
     with s3_server() as environment:

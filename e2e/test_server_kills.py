@@ -194,7 +194,7 @@ def test_one_that_hangs_is_ended_and_the_workers_are_not(start_gated: Callable[.
     assert workers == {"worker-0", "worker-1"}
 
 
-def test_one_that_hangs_before_it_has_joined_is_ended(start_gated: Callable[..., Any]) -> None:
+def test_server_that_hangs_before_joining_is_killed(start_gated: Callable[..., Any]) -> None:
     # Long enough for the one in its place, also where that takes twenty times as long as it should.
     job = start_gated("--start_timeout_seconds=20")
     _stop(_spin(lambda: job.processes().get("ps-0"), "ps-0 runs"))
@@ -235,9 +235,7 @@ def test_all_copies_of_a_model_that_was_restored_are_that_model(
     assert ends[1]["metrics"] == pytest.approx(ends[0]["metrics"], rel=1e-6)
 
 
-def test_a_worker_is_replaced_while_a_server_hangs_that_is_waited_for(
-    start_gated: Callable[..., Any], gates: Any
-) -> None:
+def test_worker_is_replaced_while_server_hangs(start_gated: Callable[..., Any], gates: Any) -> None:
     job = start_gated(environment={"ELASTICDL_TEST_SLOW": "0.05"})
     wait_until(lambda: job.status().get("step", 0) >= 4, "some batches")
     gates.hold("train")

@@ -33,7 +33,7 @@ sys.exit(benchmarks.main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_it_has_started_ends_with_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_terminated_benchmark_ends_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as benchmark:
         assert benchmark.stdout is not None

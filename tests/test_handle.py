@@ -112,7 +112,7 @@ def test_job_is_used_from_an_event_loop(start: Start) -> None:
     asyncio.run(notebook())
 
 
-def test_progress_is_shown_to_those_who_ask(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wait_shows_progress_unless_quiet(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     job = start("true")
     assert capsys.readouterr().out == ""
     assert job.wait(quiet=False).succeeded

@@ -22,7 +22,7 @@ def process_with(marks: dict[str, str]) -> psutil.Process:
     raise AssertionError(f"there is no process with {marks}")
 
 
-def test_workers_end_while_it_is_away_and_afterwards(
+def test_workers_that_end_during_the_outage_are_replaced(
     own_cluster: SelfMade, alone: None, held: HeldJob
 ) -> None:
     held = dataclasses.replace(held, batch_server=held.batch_server.without_the_api_server())

@@ -30,7 +30,7 @@ def machine_of(pod: dict[str, Any]) -> str:
     return str(pod["spec"]["nodeName"])
 
 
-def test_that_of_the_master_whose_journal_is_elsewhere(
+def test_machine_of_master_is_lost_with_journal_on_a_volume(
     cluster: Cluster, three_machines: list[str], shared_folder: Path, held: HeldJob
 ) -> None:
     """On a volume that every machine has: nothing is forgotten, and nothing trained again."""

@@ -82,7 +82,9 @@ def stranger(kubectl: Kubectl) -> Iterator[str]:
     kubectl("delete", "pod", "stranger", "--grace-period=1", "--wait=false")
 
 
-def test_what_may_happen_to_one(cluster: Cluster, running: HeldJob, stranger: str) -> None:
+def test_job_survives_lost_worker_lost_server_and_scaling(
+    cluster: Cluster, running: HeldJob, stranger: str
+) -> None:
     servers_are_seen(running)
     with policies_heeded(cluster, running, stranger):
         a_worker_goes(running)

@@ -46,7 +46,7 @@ def program(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("hook", ["get_requires_for_build_wheel", "get_requires_for_build_editable"])
-def test_it_is_asked_for_where_there_is_none(backend: Any, hook: str) -> None:
+def test_build_without_compiler_requires_zig(backend: Any, hook: str) -> None:
     assert getattr(backend, hook)() == ["cmake", "ziglang>=0.13"]
 
 
@@ -61,7 +61,9 @@ def test_not_where_one_is_named(backend: Any, monkeypatch: pytest.MonkeyPatch) -
     assert backend.get_requires_for_build_wheel() == ["cmake"]
 
 
-def test_it_is_what_compiles(backend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_build_without_compiler_uses_zig(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """For any processor of the kind, and only while the build lasts."""
     package = tmp_path / "a folder" / "ziglang"
     package.parent.mkdir()

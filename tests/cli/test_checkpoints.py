@@ -122,7 +122,7 @@ def test_export(elasticdl: Any, folder: Path, tmp_path: Path, flags: list[str]) 
         (["{folder}", "{nowhere}", "--table=user"], ["Cannot write", "No such file"]),
     ],
 )
-def test_what_cannot_be_exported(
+def test_invalid_export_is_rejected_without_effect(
     elasticdl: Any, folder: Path, tmp_path: Path, words: list[str], said: list[str]
 ) -> None:
     old = tmp_path / "old.parquet"

@@ -126,13 +126,13 @@ def test_every_flag_arrives(elasticdl: Any, command: str) -> None:
             assert grammar.parse(text) != leaf.default() or leaf.flag.derived, name
 
 
-def test_what_the_guides_say_of_an_estimator(elasticdl: Any) -> None:
+def test_estimator_command_of_guides_sets_node_counts(elasticdl: Any) -> None:
     nodes = elasticdl("train", *shlex.split(IRIS_ESTIMATOR), "--dry_run").job["nodes"]
     counts = {name: nodes[name] for name in ("num_chief", "num_evaluator", "num_ps", "num_workers")}
     assert counts == {"num_chief": 1, "num_evaluator": 1, "num_ps": 1, "num_workers": 1}
 
 
-def test_what_the_guides_say_of_mnist(elasticdl: Any) -> None:
+def test_mnist_command_of_guides_sets_servers_and_volume(elasticdl: Any) -> None:
     job = elasticdl("train", *shlex.split(MNIST_ON_A_CLUSTER), "--dry_run").job
     assert job["nodes"]["num_ps"] == 2
     assert job["training"]["use_async"] is True

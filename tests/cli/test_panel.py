@@ -128,7 +128,7 @@ def test_plain_lines_are_as_they_were() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_workers_tell_of_the_model_is_shown_once(
+def test_remarks_on_the_model_are_shown_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)

@@ -49,7 +49,7 @@ def test_every_job_is_explained(elasticdl: Any, cluster: Path) -> None:
     assert result.out.startswith("default/clicks: hold, size 7. ")
 
 
-def test_what_if_tells_start_victims_and_ends(elasticdl: Any, cluster: Path, new_job: Path) -> None:
+def test_what_if_shows_start_victims_and_ends(elasticdl: Any, cluster: Path, new_job: Path) -> None:
     result = elasticdl("plan", str(cluster), "--what-if", str(new_job))
     assert result.code == 0, result.err
     assert "What if: default/images would train in" in result.out

@@ -87,7 +87,7 @@ def test_options_go_before_the_environment(elasticdl: Any, monkeypatch: pytest.M
     }
 
 
-def test_the_module_says_the_same() -> None:
+def test_module_prints_the_same_error() -> None:
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     done = subprocess.run(
         [sys.executable, "-m", "elasticdl.ps"], env=environment, capture_output=True, text=True, check=False

@@ -18,7 +18,7 @@ def test_every_name_is_there() -> None:
         assert name in dir(elasticdl)
 
 
-def test_they_are_what_they_say() -> None:
+def test_public_names_are_the_documented_objects() -> None:
     assert elasticdl.JobSpec.build(job_command="x").program == "command"
     assert elasticdl.Mode.TRAINING == "training"  # type: ignore[comparison-overlap]
     assert issubclass(elasticdl.UserError, Exception)

@@ -14,7 +14,7 @@ def test_the_page_is_current() -> None:
     assert PAGE.read_text() == page(), "run `python -m elasticdl.cli.reference > docs/reference/flags.md`"
 
 
-def test_it_has_every_name() -> None:
+def test_reference_page_has_every_flag() -> None:
     text = page()
     for name in NAMES:
         assert f"`--{name}`" in text

@@ -56,7 +56,7 @@ def test_nothing_heavy_is_imported(code: str) -> None:
         ("elasticdl.master.kubernetes.pod_master", {"numpy", "rich", "pygments", "click"}),
     ],
 )
-def test_what_a_job_on_a_cluster_waits_for_imports_only_what_it_needs(modules: str, heavy: set[str]) -> None:
+def test_modules_on_a_jobs_start_path_import_nothing_heavy(modules: str, heavy: set[str]) -> None:
     code = (
         f"import sys, {modules}; from elasticdl.platforms.kubernetes.http_transport import http_library;"
         f"http_library(); print(*sorted({heavy!r} & set(sys.modules)))"

@@ -68,7 +68,7 @@ def test_packages_of_a_folder(elasticdl: Any, here: Path) -> None:
     assert "==" not in written(here)
 
 
-def test_what_lies_elsewhere_is_copied(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
+def test_files_outside_of_zoo_are_copied(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
     away = tmp_path_factory.mktemp("away")
     (away / "elasticdl-9-py3-none-any.whl").write_text("wheel")
     (away / "pods.yaml").write_text("spec: {}")
@@ -113,7 +113,7 @@ def test_the_same_once_more_is_no_mistake(elasticdl: Any, here: Path, tmp_path_f
     assert (here / "elasticdl_packages/elasticdl-9-py3-none-any.whl").read_text() == "a newer one"
 
 
-def test_what_is_refused_leaves_nothing_behind(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
+def test_rejected_init_leaves_no_files(elasticdl: Any, here: Path, tmp_path_factory: Any) -> None:
     away = tmp_path_factory.mktemp("away")
     (away / "elasticdl-9-py3-none-any.whl").write_text("wheel")
     (away / "pods.yaml").write_text("spec: {}")

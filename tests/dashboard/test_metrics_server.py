@@ -74,7 +74,7 @@ def test_nothing_else_is_there(start: Start) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: here\r\n"])
-def test_who_does_not_say_what_it_wants_is_not_waited_for(start: Start, said: bytes) -> None:
+def test_caller_without_request_is_disconnected(start: Start, said: bytes) -> None:
     server = start(lambda: "elasticdl_step 1\n", patience_seconds=0.05)
     place = urllib.parse.urlsplit(server.address)
     assert place.port is not None

@@ -124,7 +124,7 @@ def test_bytes_stay_bytes(tmp_path: Path, write_recordio: Callable[..., Path]) -
         ({"v": np.arange(9)}, "'v' holds lists of varying"),
     ],
 )
-def test_what_has_no_place_in_csv(
+def test_features_without_csv_form_are_rejected(
     tmp_path: Path, write_recordio: Callable[..., Path], features: dict[str, Any], words: str
 ) -> None:
     write_recordio(
@@ -229,7 +229,7 @@ def test_existing_files_are_kept(table: Path, tmp_path: Path) -> None:
         ("x.csv", {"records_per_file": 5}, "is one file"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_invalid_target_or_settings_are_rejected(
     table: Path, tmp_path: Path, name: str, settings_: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UserError, match=words):

@@ -55,7 +55,7 @@ def test_a_range_is_one_task_a_shard() -> None:
     assert tables.asked == [("first", 0, 5), ("second", 100, 103)]
 
 
-def test_what_the_reader_knows_is_kept() -> None:
+def test_attributes_of_custom_reader_are_kept() -> None:
     reader = adapt_custom_reader(Tables(), "origin")
     assert reader.origin == "origin"
     assert reader.metadata == Metadata(column_names=("a",))

@@ -88,7 +88,7 @@ def test_damage_is_listed_if_asked_for(examples: Path, damage: Callable[..., Pat
     assert sum(read) == 25
 
 
-def test_it_can_be_written_as_json(examples: Path) -> None:
+def test_description_converts_to_json(examples: Path) -> None:
     document = json.loads(json.dumps(describe(open_reader(str(examples))).as_json()))
     assert document["samples"] == 25
     assert document["columns"][0] == {"name": "image", "dtype": "float32", "values": "64"}

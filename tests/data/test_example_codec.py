@@ -33,7 +33,7 @@ def same(first: Mapping[str, Feature], second: Mapping[str, Feature]) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.text(max_size=20), feature, max_size=6))
-def test_what_is_encoded_comes_back(features: dict[str, Feature]) -> None:
+def test_encoded_example_decodes_to_the_same(features: dict[str, Feature]) -> None:
     assert same(decode_example(encode_example(features)), features)
 
 
@@ -73,7 +73,7 @@ def test_numbers_that_are_not_packed() -> None:
     assert features["x"].tolist() == [1.0, 2.0]
 
 
-def test_what_may_be_a_feature() -> None:
+def test_supported_feature_types_are_encoded() -> None:
     features: dict[str, Any] = decode_example(
         encode_example(
             {
@@ -112,7 +112,7 @@ def test_what_may_be_a_feature() -> None:
     "value",
     [object(), {"a": 1}, 2**63, np.array([2**63], np.uint64), [[1], [2, 3]], ["a", 1], np.array([1j])],
 )
-def test_what_may_not_be_is_named(value: object) -> None:
+def test_unsupported_feature_is_named(value: object) -> None:
     with pytest.raises(UserError, match="'the feature'"):
         encode_example({"the feature": value})
 

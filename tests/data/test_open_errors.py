@@ -101,7 +101,7 @@ def test_a_file_that_is_another_format_than_it_is_named(tmp_path: Path, refused:
     assert "is not an idx file" in refused(tmp_path)
 
 
-def test_what_is_neither_a_file_nor_a_folder(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_pipe_is_rejected(tmp_path: Path, refused: Callable[..., str]) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "neither a file nor a folder" in refused(tmp_path / "pipe")
 

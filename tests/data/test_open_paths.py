@@ -49,7 +49,7 @@ def test_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names("~/a.csv") == ["a.csv"]
 
 
-def test_what_is_no_data_is_passed_over(folder: Path) -> None:
+def test_files_without_data_are_ignored(folder: Path) -> None:
     for name in (".hidden.csv", "_SUCCESS", "README", "readme.txt", "LICENSE", "notes.md", ".git/x.csv"):
         path = folder / name
         path.parent.mkdir(exist_ok=True)

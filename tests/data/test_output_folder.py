@@ -20,7 +20,7 @@ def fail_in(folder: Path) -> None:
     raise ZeroDivisionError
 
 
-def test_it_appears_at_the_end(tmp_path: Path) -> None:
+def test_folder_appears_when_complete(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "data"
     with new_folder(path) as folder:
         (folder / "x.csv").write_text("1,2\n")
@@ -66,7 +66,7 @@ def test_an_error_keeps_the_old_data(tmp_path: Path) -> None:
     assert [found.name for found in path.iterdir()] == ["x.csv"]
 
 
-def test_what_is_no_data_is_never_replaced(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.mkdir()
     (path / "thesis.pdf").write_text("years of work")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^\| ([^|]+\?) \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
 QUESTIONS = _ROW.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 # As many as a folder may have modules.
-LINE_LIMIT = 16
+LINE_LIMIT = 15
 
 
 def test_there_are_ten_questions() -> None:
@@ -26,6 +26,8 @@ def test_command_leads_to_file(question: str, command: str, answer: str) -> None
     ).stdout.splitlines()
     lines = [line for line in lines if line != "__pycache__"]
     assert (ROOT / answer).is_file()
+    # `__init__.py`, and the bytecode that an interpreter left there.
+    lines = [line for line in lines if not line.startswith("__")]
     assert len(lines) <= LINE_LIMIT
     found = [line.partition(":")[0] for line in lines]
     shown = Path(answer).name if command.startswith("ls ") else answer

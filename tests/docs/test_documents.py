@@ -65,7 +65,7 @@ def test_a_second_terminal_that_fails(tmp_path: Path) -> None:
     assert _run(tmp_path, page)[0] != 0
 
 
-def test_what_is_not_run_is_left_out(tmp_path: Path) -> None:
+def test_steps_marked_as_not_run_are_left_out(tmp_path: Path) -> None:
     assert steps_of(_page(tmp_path, "<!-- not run: it installs -->\n'''bash\nfalse\n'''\n")) == []
 
 

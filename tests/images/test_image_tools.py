@@ -97,7 +97,7 @@ def test_build_save_push(
     assert pushed == f"{name} push a/b:c"
 
 
-def test_what_a_failing_tool_says(tools: Tools, context: Path) -> None:
+def test_output_of_failing_tool_is_reported_with_hint(tools: Tools, context: Path) -> None:
     tools.put(
         "podman", "echo step one; echo 'ERROR: No matching distribution found for elasticdl' >&2; exit 3"
     )
@@ -127,7 +127,9 @@ def test_a_registry_that_refuses(tools: Tools) -> None:
     assert "docker login" in caught.value.hint
 
 
-def test_what_is_wrong_before_a_tool_is_asked(tools: Tools, context: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected_before_the_tool_runs(
+    tools: Tools, context: Path, tmp_path: Path
+) -> None:
     tools.put("podman")
     tool = find_tool()
     with pytest.raises(UserError, match="is not the name of an image"):

@@ -22,7 +22,7 @@ Refused = Callable[..., str]
         ("predict", ["model_zoo", "model_def", "prediction_data", "checkpoint_dir_for_init"]),
     ],
 )
-def test_what_a_kind_needs(kind: str, needed: list[str]) -> None:
+def test_missing_flags_of_job_kind_are_all_named(kind: str, needed: list[str]) -> None:
     with pytest.raises(UserError) as caught:
         JobSpec.build(kind=kind)
     lines = caught.value.message.splitlines()
@@ -31,7 +31,7 @@ def test_what_a_kind_needs(kind: str, needed: list[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate", "predict"])
-def test_what_is_complete_is_taken(job: Build, kind: str) -> None:
+def test_complete_job_of_each_kind_is_valid(job: Build, kind: str) -> None:
     assert job(kind).kind == kind
 
 
@@ -39,7 +39,7 @@ def test_a_command_needs_nothing_else() -> None:
     assert JobSpec.build(job_command="python train.py").program == "command"
 
 
-def test_a_command_of_blanks_is_none() -> None:
+def test_blank_job_command_is_rejected() -> None:
     with pytest.raises(UserError, match="--job_command is blank"):
         JobSpec.build(job_command="  \n")
 
@@ -90,7 +90,7 @@ def test_a_command_of_blanks_is_none() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself(refused: Refused, flags: dict[str, object], because: str) -> None:
+def test_contradicting_flags_are_rejected(refused: Refused, flags: dict[str, object], because: str) -> None:
     assert because in refused(**flags)
 
 
@@ -108,7 +108,7 @@ def test_what_contradicts_itself(refused: Refused, flags: dict[str, object], bec
         {"restart_policy": "Never", "master_port": 5000},
     ],
 )
-def test_what_does_not(job: Build, flags: dict[str, object]) -> None:
+def test_compatible_flags_are_valid(job: Build, flags: dict[str, object]) -> None:
     job(**flags)
 
 

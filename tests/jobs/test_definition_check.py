@@ -54,11 +54,11 @@ def test_a_complete_definition(definition: Check) -> None:
     check_definition(definition(COMPLETE))
 
 
-def test_it_is_not_run(definition: Check) -> None:
+def test_definition_is_checked_without_being_run(definition: Check) -> None:
     check_definition(definition(COMPLETE + "raise SystemExit('this was run')\n"))
 
 
-def test_what_is_missing_is_named_with_what_is_there(definition: Check, zoo: Path) -> None:
+def test_missing_functions_are_named_with_existing_ones(definition: Check, zoo: Path) -> None:
     error = refused(
         definition(COMPLETE.replace("def loss", "def losses").replace("def feed", "def dataset_fn"))
     )
@@ -135,7 +135,7 @@ def test_ways_not_to_define(definition: Check, way: str) -> None:
     assert "has no loss" in refused(definition(text)).message
 
 
-def test_where_the_text_does_not_tell_nothing_is_claimed(definition: Check) -> None:
+def test_definition_with_dynamic_names_is_not_rejected(definition: Check) -> None:
     for text in ("from elsewhere import *\n", "def __getattr__(name): ...\n"):
         check_definition(definition(text))
         assert defined_names(definition(text)) is None
@@ -149,7 +149,7 @@ def test_a_syntax_error_has_its_place(definition: Check, zoo: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"x = 1\0", b"# \xff\xfe\nx = '\xff'\n"])
-def test_what_is_not_python(definition: Check, text: bytes) -> None:
+def test_unparsable_definition_is_rejected(definition: Check, text: bytes) -> None:
     assert "cnn.py" in refused(definition(text)).message
 
 

@@ -59,7 +59,7 @@ def test_that_of_another_job_does_not(start: Start, tmp_path: Path, name: str, t
     assert start().state.stopping
 
 
-def test_one_that_does_not_say_is_believed(start: Start, tmp_path: Path) -> None:
+def test_journal_without_job_identity_is_accepted(start: Start, tmp_path: Path) -> None:
     """As masters wrote them before."""
     first = start()
     stop(first)

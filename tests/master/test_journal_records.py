@@ -70,7 +70,7 @@ def test_the_present_size_is_that_of_the_file(tmp_path: Path) -> None:
         assert journal.size == (tmp_path / "journal-000001.log").stat().st_size
 
 
-def test_what_is_appended_is_in_the_file_at_once(tmp_path: Path) -> None:
+def test_appended_record_is_in_file_before_append_returns(tmp_path: Path) -> None:
     with Journal(tmp_path, fsync_seconds=None) as journal:
         journal.append({"n": 1})
         assert list(read_folder(tmp_path)[1]) == [{"n": 1}]

@@ -110,7 +110,7 @@ def test_a_shard_that_fails_too_often_fails_the_job_with_its_traceback(toy_job: 
     assert not job.state.ledger.check()
 
 
-def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., Any]) -> None:
+def test_failed_worker_that_was_stopped_counts_as_failed(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=8, max_node_failures=1))
     for number in range(2):
         assert not job.state.outcome
@@ -122,7 +122,7 @@ def test_who_has_failed_and_had_to_be_stopped_has_failed(toy_job: Callable[..., 
     assert "has now failed 2 times" in job.state.message
 
 
-def test_who_has_failed_gets_nothing_more_and_gives_nothing_up(toy_job: Callable[..., Any]) -> None:
+def test_failed_worker_gets_no_lease_and_no_split(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=200))
     lease = lease_one(job, "worker-0", 1)
     assert job.state.work.may_lease("training", "worker-0", 1)
@@ -202,7 +202,7 @@ def test_the_earlier_shards_of_a_dead_worker_count(toy_job: Callable[..., Any]) 
     assert not job.state.ledger.check()
 
 
-def test_of_an_earlier_shard_only_what_was_not_given_up_counts(toy_job: Callable[..., Any]) -> None:
+def test_truncated_part_of_earlier_shard_is_not_credited(toy_job: Callable[..., Any]) -> None:
     job = started(
         toy_job, JobSettings(workers=1, servers=1, batch_size=4, shard_size=12), sizes={"training": 96}
     )
@@ -300,7 +300,7 @@ def test_evaluated_shards_are_not_credited_for_pushes(toy_job: Callable[..., Any
     assert job.state.ledger.leasable(name)
 
 
-def test_what_a_failed_worker_has_pushed_counts(toy_job: Callable[..., Any]) -> None:
+def test_batches_pushed_by_failed_worker_count(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=16))
     lease = lease_one(job, "worker-0", 1)
     fail(job, "worker-0", lease)
@@ -358,7 +358,7 @@ def test_the_whole_state_survives_a_snapshot(toy_job: Callable[..., Any]) -> Non
     assert job.state.outcome == "succeeded"
 
 
-def test_what_workers_tell_of_the_model_is_known_once_and_remembered(toy_job: Callable[..., Any]) -> None:
+def test_remarks_are_deduplicated_bounded_and_restored(toy_job: Callable[..., Any]) -> None:
     job = started(toy_job)
     for _ in range(2):
         job.do(AddRemarks(remarks=["moved", "x" * 600]))

@@ -60,7 +60,7 @@ def test_a_batch_is_reported_while_a_shard_is_waited_for() -> None:
 
     class Waiting:
         def fetch_shard(self) -> None:
-            assert reported.wait(10)
+            assert reported.wait(60)
 
         def report_batch_done(self) -> None:
             reported.set()
@@ -69,5 +69,5 @@ def test_a_batch_is_reported_while_a_shard_is_waited_for() -> None:
     reader = threading.Thread(target=list, args=(indices,))
     reader.start()
     indices.batch_done()
-    reader.join(10)
+    reader.join(60)
     assert not reader.is_alive()

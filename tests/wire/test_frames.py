@@ -116,7 +116,7 @@ def test_wrong_token_raises_not_trusted(serve: Callable[..., Server]) -> None:
         connect(serve().address, "guessed")
 
 
-def test_who_says_nothing_sensible_is_not_listened_to(serve: Callable[..., Server]) -> None:
+def test_overlong_token_closes_the_connection(serve: Callable[..., Server]) -> None:
     server = serve()
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as stranger:
@@ -129,7 +129,7 @@ def test_who_says_nothing_sensible_is_not_listened_to(serve: Callable[..., Serve
     connection.close()
 
 
-def test_a_server_of_another_authority_is_not_believed(serve: Callable[..., Server]) -> None:
+def test_server_of_another_authority_is_rejected(serve: Callable[..., Server]) -> None:
     theirs, mine = security_of(Credentials.make("mine")), security_of(Credentials.make("mine"))
     with pytest.raises(NotTrusted, match="not of this job"):
         connect(serve(theirs).address, "secret", security=mine)
@@ -155,7 +155,7 @@ def test_the_port_is_shared_with_grpc(serve: Callable[..., Server], encrypted: b
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_waiting_ends_when_the_caller_says_so(serve: Callable[..., Server], encrypted: bool) -> None:
+def test_receive_ends_when_callback_raises(serve: Callable[..., Server], encrypted: bool) -> None:
     class Enough(Exception):
         pass
 

@@ -30,7 +30,7 @@ def stranger(port: int, *, again: bool = False) -> socket.socket:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_it_is_not_given_to_a_listener(kept: KeptPort, again: bool) -> None:
+def test_kept_port_is_not_given_to_a_listener(kept: KeptPort, again: bool) -> None:
     with stranger(kept.number, again=again) as other:
         with pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", 0))
@@ -39,7 +39,7 @@ def test_it_is_not_given_to_a_listener(kept: KeptPort, again: bool) -> None:
         assert other.getsockname()[1] == kept.number
 
 
-def test_it_is_not_given_to_a_connection(kept: KeptPort) -> None:
+def test_kept_port_is_not_given_to_a_connection(kept: KeptPort) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         with stranger(kept.number) as other, pytest.raises(OSError, match="Cannot assign"):
             other.connect(server.getsockname())

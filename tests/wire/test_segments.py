@@ -87,7 +87,7 @@ def test_large_bodies_of_calls_do_not_travel(server: Server) -> None:
 
 
 @pytest.mark.parametrize("missing", [(os, "memfd_create"), (fcntl, "F_ADD_SEALS")])
-def test_they_do_where_python_has_no_such_memory(
+def test_without_memfd_bodies_go_through_the_socket(
     server: Server, monkeypatch: pytest.MonkeyPatch, missing: tuple[Any, str]
 ) -> None:
     monkeypatch.delattr(*missing)
@@ -120,7 +120,9 @@ def test_small_ones_do(server: Server) -> None:
     connection.close()
 
 
-def test_what_is_too_large_travels(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_above_segment_size_goes_through_the_socket(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shared_memory, "_SIZE", 1 << 20)
     connection = connect(server.address, "secret", shares=True)
     for size in (100_000, 1 << 20, (1 << 20) + 1, 100_000):
@@ -152,7 +154,7 @@ def test_an_answer_that_is_larger_than_the_question(server: Server) -> None:
     connection.close()
 
 
-def test_who_cannot_see_it_gets_everything_through_the_socket(
+def test_peer_without_access_gets_bodies_through_the_socket(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(words: bytes) -> Any:
@@ -176,7 +178,7 @@ def test_a_connection_on_which_both_sides_talk_at_any_time_shares_nothing(server
     connection.close()
 
 
-def test_what_is_still_in_use_is_never_written_to(server: Server) -> None:
+def test_segment_in_use_is_not_overwritten(server: Server) -> None:
     connection = connect(server.address, "secret", shares=True)
     for seed in (1, 3):
         connection.send(KEEP, b"", [numbers(seed)])
@@ -223,7 +225,7 @@ def test_unanswered_frames_use_separate_memory(server: Server) -> None:
     connection.close()
 
 
-def test_an_offer_is_taken_for_what_it_is() -> None:
+def test_accepted_segment_is_shared_with_its_owner() -> None:
     offered = Offered()
     segment = accept(offered.words)
     segment.to_server[:3] = b"abc"
@@ -235,7 +237,7 @@ def test_an_offer_is_taken_for_what_it_is() -> None:
     assert bytes(segment.to_server[:3]) == b"abc"
 
 
-def test_what_is_not_as_it_was_offered_is_refused(tmp_path: Any) -> None:
+def test_segment_that_differs_from_offer_is_rejected(tmp_path: Any) -> None:
     offered = Offered()
     good = offered.words
     with pytest.raises(NotShared):

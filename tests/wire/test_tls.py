@@ -75,7 +75,7 @@ def refusal(channel: grpc.Channel) -> grpc.RpcError:
     return error.value
 
 
-def test_the_authority_of_the_job_is_believed(serve: Serve, tmp_path: Path) -> None:
+def test_server_of_the_jobs_authority_is_accepted(serve: Serve, tmp_path: Path) -> None:
     mine = security(tmp_path, MINE)
     address = serve(mine)
     check_peer(address, security=mine)

@@ -56,7 +56,7 @@ def test_as_before_behind_an_error() -> None:
     assert gc.get_threshold() == (700, 10, 10)
 
 
-def test_what_the_program_sets_stays() -> None:
+def test_thresholds_set_by_program_are_kept() -> None:
     with nothing_collected():
         gc.set_threshold(5000, 20, 20)
     assert gc.get_threshold() == (5000, 20, 20)
@@ -67,7 +67,7 @@ class Itself:
         self.me = self
 
 
-def test_what_was_there_before_is_not_gone_through() -> None:
+def test_objects_of_import_are_exempt_from_collection() -> None:
     gc.collect()
     before = weakref.ref(Itself())
     keep_all()

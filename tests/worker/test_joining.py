@@ -80,7 +80,7 @@ def test_the_master_is_asked_meanwhile(connect: Link, monkeypatch: pytest.Monkey
     assert connect(master).join(meanwhile=master.may_answer.set).job_spec == "the job of worker-0"
 
 
-def test_a_master_that_takes_its_time_is_waited_for(connect: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_waits_for_slow_master(connect: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 0.1)
     master, looked_at = OneJob(), []
 
@@ -93,7 +93,9 @@ def test_a_master_that_takes_its_time_is_waited_for(connect: Link, monkeypatch: 
     assert len(looked_at) == 1
 
 
-def test_a_stranger_is_not_waited_for(connect: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_rejects_untrusted_master(
+    connect: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(master_link, "_ANSWER_SECONDS", 0.1)
     stranger = connect(OneJob())
     _in_environment(OTHER, tmp_path / "other", monkeypatch)

@@ -32,6 +32,6 @@ def test_memory_is_asked_for_once() -> None:
     assert _pages("kept") < _pages("given back") / 5
 
 
-def test_what_the_user_has_set_stays() -> None:
+def test_allocator_settings_of_user_are_kept() -> None:
     assert not keep_memory({"MALLOC_TRIM_THRESHOLD_": "100000"})
     assert not keep_memory({"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=100000"})

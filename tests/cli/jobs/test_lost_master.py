@@ -20,7 +20,7 @@ def lost(api: ApiServer) -> ApiServer:
     return api
 
 
-def test_its_status_says_so(elasticdl: Any, lost: ApiServer) -> None:
+def test_status_of_job_with_lost_master_is_interrupted(elasticdl: Any, lost: ApiServer) -> None:
     shown = elasticdl("jobs", "status", "job").out
     assert shown == "Job job: interrupted. The master: node-0, its machine, does not answer.\n"
 
@@ -32,7 +32,7 @@ def test_job_without_master_cannot_be_stopped(elasticdl: Any, lost: ApiServer) -
     assert "`elasticdl jobs resume job --namespace=lab` brings it back" in result.err
 
 
-def test_it_is_lost_while_it_stops_the_job(elasticdl: Any, api: ApiServer) -> None:
+def test_master_lost_during_stop_is_reported(elasticdl: Any, api: ApiServer) -> None:
     api.submitted()
     api.said(state="running")
     api.master(**RUNNING)
@@ -47,7 +47,7 @@ def test_it_is_lost_while_it_stops_the_job(elasticdl: Any, api: ApiServer) -> No
     assert "The master of job job is lost: node-0, its machine, does not answer." in result.err
 
 
-def test_it_is_brought_back(elasticdl: Any, lost: ApiServer) -> None:
+def test_resume_restarts_lost_master(elasticdl: Any, lost: ApiServer) -> None:
     before = lost.objects["pods", MASTER]["metadata"]["uid"]
     result = elasticdl("jobs", "resume", "job")
     assert result.out == "Job job: its master is started again.\n", result.err
@@ -56,7 +56,7 @@ def test_it_is_brought_back(elasticdl: Any, lost: ApiServer) -> None:
     assert lost.objects["pods", MASTER]["metadata"]["uid"] != before
 
 
-def test_it_is_deleted_with_its_pods(elasticdl: Any, lost: ApiServer) -> None:
+def test_delete_removes_job_with_unreachable_pods(elasticdl: Any, lost: ApiServer) -> None:
     """No kubelet confirms their end; those of the unreachable machine are force-deleted."""
     lost.worker(0, conditions=UNREACHABLE["conditions"])
     lost.stuck.add("job-edljob-worker-0")

@@ -46,7 +46,7 @@ def test_a_master_that_another_has_started_is_not_ended(elasticdl: Any, api: Api
     assert uids(api) == after
 
 
-def test_nor_is_it_started_twice(elasticdl: Any, api: ApiServer) -> None:
+def test_resume_during_another_resume_is_rejected(elasticdl: Any, api: ApiServer) -> None:
     api.submitted(with_kubectl=False)
     api.said(state="running")
     pod = api.objects.pop(("pods", MASTER))
@@ -108,7 +108,7 @@ def test_a_job_that_has_got_the_name_before_the_other_is_deleted(
     assert uids(api) == new
 
 
-def test_of_a_job_made_with_kubectl_what_has_no_owner_goes_too(elasticdl: Any, api: ApiServer) -> None:
+def test_delete_removes_unowned_objects_of_kubectl_job(elasticdl: Any, api: ApiServer) -> None:
     api.submitted()
     api.said(state="stopped")
     api.worker(0)

@@ -49,7 +49,7 @@ def test_overwritten_yaml_file_loses_its_old_readers(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_what_is_no_file_keeps_its_mode(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
+def test_pipe_keeps_its_mode(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
     """As /dev/null, say, which is everybody's."""
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -48,7 +48,7 @@ def test_same_job_submitted_by_another_user_during_an_outage(elasticdl: Any, api
     assert api.objects == theirs
 
 
-def test_what_is_left_of_a_job_that_was_deleted_is_waited_for(elasticdl: Any, api: ApiServer) -> None:
+def test_submission_waits_for_deleted_job_of_same_name(elasticdl: Any, api: ApiServer) -> None:
     before = {"metadata": {**SECRET, "ownerReferences": [{"uid": "that-was"}]}}
     api.put("secrets", before)
     looks: list[str] = []

@@ -55,7 +55,7 @@ def test_the_record_holds_it_for_the_master(elasticdl: Any, minimal: list[str], 
     assert job["cluster"]["namespace"] == "ours"
 
 
-def test_the_first_of_several_files_that_says_something(home: Path) -> None:
+def test_first_kubeconfig_with_a_context_wins(home: Path) -> None:
     files = [write(home / "a", ""), write(home / "b", "mine", mine="ours"), str(home / "none")]
     assert current_namespace(environment={"KUBECONFIG": ":".join(files)}) == "ours"
 
@@ -72,7 +72,7 @@ def test_in_a_pod(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert current_namespace(environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == "of-the-account"
 
 
-def test_commands_look_there(elasticdl: Any, api: ApiServer) -> None:
+def test_commands_use_the_current_namespace(elasticdl: Any, api: ApiServer) -> None:
     api.submitted()
     api.said(state="running")
     api.master(**RUNNING)

@@ -53,13 +53,13 @@ def test_every_compression_of_every_format(
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_the_name_need_not_tell(tmp_path: Path, suffix: str) -> None:
+def test_compressed_file_without_suffix_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(COMPRESSIONS[suffix](b"".join(map(frame, RECORDS))))
     assert list(open_reader(str(path)).read(10, 12)) == RECORDS[10:12]
 
 
-def test_it_is_decompressed_once(tmp_path: Path, cache: Path) -> None:
+def test_compressed_file_is_decompressed_once(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"1,2\n3,4\n"))
     before = copies(cache)

@@ -39,14 +39,14 @@ def contents(path: Path) -> list[bytes]:
     return list(reader.read(0, len(reader)))
 
 
-def test_it_is_built_once(file: Path, builds: list[Path]) -> None:
+def test_index_is_built_once(file: Path, builds: list[Path]) -> None:
     assert contents(file) == RECORDS
     assert contents(file) == RECORDS
     assert builds == [file]
     assert (file.parent / ".x.recordio.elasticdl-index").exists()
 
 
-def test_it_is_not_data(file: Path) -> None:
+def test_index_file_is_not_read_as_data(file: Path) -> None:
     contents(file)
     assert contents(file.parent) == RECORDS
 

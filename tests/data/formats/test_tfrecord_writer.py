@@ -12,7 +12,7 @@ from elasticdl.data.formats.tfrecord_frames import TFRecordWriter, frame
 from elasticdl.errors import UserError
 
 
-def test_what_is_flushed_is_there(tmp_path: Path) -> None:
+def test_flushed_records_are_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "events"
     writer = TFRecordWriter(path)
     writer.write(b"one")

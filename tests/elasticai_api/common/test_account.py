@@ -90,7 +90,7 @@ def test_out_of_order_counts_so_much_later() -> None:
     assert _reports(held.done(4)) == [(2, 20, 1, True)]
 
 
-def test_what_is_given_back(held: HeldShards) -> None:
+def test_clear_returns_held_leases(held: HeldShards) -> None:
     held.lose([1])
     assert held.clear() == [2]
     assert held.first() is None

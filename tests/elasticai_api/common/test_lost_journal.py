@@ -42,7 +42,7 @@ def rest(train: Train, worker: DataShardService) -> tuple[threading.Thread, list
 
 
 @pytest.mark.parametrize("remembered", [0, 2, 9])
-def test_what_a_program_has_done_is_not_done_again(job: Any, train: Train, remembered: int) -> None:
+def test_progress_reported_after_recovery_is_not_repeated(job: Any, train: Train, remembered: int) -> None:
     mine = service()
     done = train(mine, shards=remembered) if remembered else []
     kept = job.do(lambda master: master.record())
@@ -76,7 +76,7 @@ def test_a_data_set_that_the_snapshot_does_not_know(job: Any, train: Train) -> N
     assert Counter(done + found) == Counter(list(range(50)) * 3)
 
 
-def test_what_another_worker_did_goes_round_again(
+def test_progress_of_absent_worker_is_repeated(
     job: Any, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = service(num_epochs=1)

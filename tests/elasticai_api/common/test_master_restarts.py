@@ -65,7 +65,7 @@ def test_reports_wait_for_it_without_the_training(job: Any) -> None:
     assert job.done("d") == 12
 
 
-def test_a_master_that_stays_away(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_from_absent_master_fails_after_timeout(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICAI_MASTER_PATIENCE", "0.2")
     service = _service()
     job.stop()
@@ -93,7 +93,7 @@ def test_undeliverable_report_raises_in_the_program(job: Any, monkeypatch: pytes
         job.start()
 
 
-def test_who_waits_is_let_go_by_closing(job: Any) -> None:
+def test_close_ends_blocked_fetch(job: Any) -> None:
     service = _service()
     job.stop()
     failed: list[BaseException] = []

@@ -74,7 +74,7 @@ def test_a_short_halt_changes_nothing() -> None:
     assert program.supply.wanted() >= 49
 
 
-def test_they_are_taken_in_their_order_with_their_epochs() -> None:
+def test_shards_are_taken_in_order_with_their_epochs() -> None:
     supply = Supply()
     shards = [FetchedShard(task=pb.Task(task_id=number), epoch=number) for number in (3, 4, 5)]
     supply.put(shards)
@@ -83,7 +83,7 @@ def test_they_are_taken_in_their_order_with_their_epochs() -> None:
     assert supply.take() is None
 
 
-def test_what_is_not_used_is_let_go() -> None:
+def test_idle_shards_are_cleared() -> None:
     now = 1000.0
     supply = Supply(clock=lambda: now)
     supply.put(FetchedShard(task=pb.Task(task_id=number)) for number in (1, 2, 3))

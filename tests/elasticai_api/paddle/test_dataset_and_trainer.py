@@ -58,7 +58,7 @@ def test_a_batch_is_reported_when_the_next_is_asked_for() -> None:
     assert done == 50
 
 
-def test_what_is_the_services_to_decide() -> None:
+def test_loader_rejects_settings_of_the_service() -> None:
     with pytest.raises(ShardError, match="batch_size, shuffle: the service decides"):
         ElasticDataLoader(Numbers(), _service(), batch_size=3, shuffle=True)
     assert [len(batch) for batch in ElasticBatchSampler(_service(num_epochs=1))] == [4] * 12 + [2]

@@ -21,7 +21,7 @@ def test_without_claims_a_round_divides_as_usual(count: int, size: int) -> None:
 
 
 @given(st.lists(st.sets(st.integers(0, 11)), min_size=1, max_size=5))
-def test_what_was_computed_is_kept_and_the_rest_divided(claims: list[set[int]]) -> None:
+def test_valid_claims_are_kept_and_the_rest_is_divided(claims: list[set[int]]) -> None:
     valid = valid_claims(claims)
     parts = shares(valid, 12)
     assert sorted(offset for part in parts for offset in part) == list(range(12))
@@ -29,5 +29,5 @@ def test_what_was_computed_is_kept_and_the_rest_divided(claims: list[set[int]]) 
         assert claim <= set(part)
 
 
-def test_who_comes_back_with_what_another_has_done_begins_again() -> None:
+def test_claim_that_overlaps_an_earlier_one_is_void() -> None:
     assert valid_claims([{0, 1}, {1, 2}, {3}]) == [{0, 1}, set(), {3}]

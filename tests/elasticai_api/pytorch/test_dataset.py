@@ -96,7 +96,7 @@ def test_in_a_loader_of_ones_own() -> None:
     assert seen == list(range(50)) * 2
 
 
-def test_what_is_the_services_to_say() -> None:
+def test_loader_rejects_settings_of_the_service() -> None:
     with pytest.raises(ShardError, match="batch_size, shuffle: that is for the service to say"):
         ElasticDataLoader(Squares(50), _service(), batch_size=3, shuffle=True)
     with pytest.raises(ShardError, match="in_order=False"):

@@ -34,11 +34,13 @@ from elasticai_api.pytorch.group import Group, GroupBroken, MeetingPoint, _conne
         ("gloo", {"ELASTICAI_BACKEND": "nccl"}, GLOO),
     ],
 )
-def test_what_is_asked_for(argument: str | None, environment: dict[str, str], expected: str) -> None:
+def test_backend_follows_argument_then_environment(
+    argument: str | None, environment: dict[str, str], expected: str
+) -> None:
     assert wanted_backend(argument, environment) == expected
 
 
-def test_a_backend_that_is_none() -> None:
+def test_unknown_backend_is_rejected() -> None:
     with pytest.raises(ElasticError, match="The backend can be auto, gloo or nccl, not 'mpi'"):
         create_elastic_controller(batch_size=1, backend="mpi")
 
@@ -128,7 +130,7 @@ def test_tensors_of_a_kind_go_by_the_backend_for_them() -> None:
     assert _pair(work) == [([3.0, 3.0, 3.0], True)] * 2
 
 
-def test_who_looks_at_works_gives_up_when_a_new_round_begins() -> None:
+def test_watched_group_breaks_when_a_new_round_begins() -> None:
     def work(group: Group, meeting: MeetingPoint) -> None:
         group.carry(
             "cpu", lambda: _connect(2, group.rank, group.size, meeting.address, meeting, threading.Event())

@@ -188,7 +188,7 @@ def wait_for_round(member: Member, number: int) -> None:
         member.news.clear()
 
 
-def test_who_has_heard_of_its_end_goes_on() -> None:
+def test_member_that_knows_the_end_of_a_pause_goes_on() -> None:
     # In a process of its own: tests that fork must not find the threads of its connections.
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

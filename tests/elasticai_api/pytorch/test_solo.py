@@ -108,12 +108,12 @@ def _train_by_epochs(*, trained: bool) -> list[Any]:
     return seen
 
 
-def test_what_is_frozen_for_a_while_is_trained_afterwards() -> None:
+def test_parameter_frozen_for_one_epoch_is_trained_afterwards() -> None:
     seen = _train_by_epochs(trained=True)
     assert [before != after for before, after in pairwise(seen)] == [False] * 2 + [True] * 2 + [False] * 2
 
 
-def test_what_was_frozen_at_first_cannot_be_trained_later() -> None:
+def test_parameter_frozen_at_start_cannot_be_trained_later() -> None:
     """Its gradients would not be added up."""
     with pytest.raises(
         ElasticError, match=r"bias: frozen when the training began .* in the training function"
@@ -121,7 +121,7 @@ def test_what_was_frozen_at_first_cannot_be_trained_later() -> None:
         _train_by_epochs(trained=False)
 
 
-def test_what_is_trained_stays_settled_when_the_training_begins_again() -> None:
+def test_trained_parameters_are_fixed_across_restarts() -> None:
     """Others are there then that have frozen nothing yet: all add up the same."""
     model = _model()
     controller = create_elastic_controller(batch_size=10, dataset_size=SIZE)
@@ -142,7 +142,7 @@ def test_every_batch_has_to_be_trained() -> None:
             pass
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_settings_are_named() -> None:
     controller = create_elastic_controller(batch_size=10)
     with pytest.raises(ElasticError, match="set_broadcast_model"):
         next(controller.loader(_data()))

@@ -25,7 +25,7 @@ def test_no(text: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "maybe", "2", "t", "y", "None", 2, 1.0, None, []])
-def test_neither_yes_nor_no(text: object) -> None:
+def test_invalid_boolean_is_rejected(text: object) -> None:
     with pytest.raises(BadValue, match="neither true nor false"):
         Boolean().parse(text)
 

@@ -25,7 +25,7 @@ def test_a_typing_error_finds_its_flag(typed: str, meant: str) -> None:
     assert nearest(typed, NAMES) == meant
 
 
-def test_what_resembles_nothing_gets_no_answer() -> None:
+def test_unlike_word_gets_no_suggestion() -> None:
     assert nearest("xyzzy", NAMES) is None
     assert did_you_mean("xyzzy", NAMES) == ""
 

@@ -48,7 +48,7 @@ def test_text(text: str, pairs: dict[str, str]) -> None:
         ("a=1,b", "'b' is not of the form"),
     ],
 )
-def test_text_that_is_none(text: str, because: str) -> None:
+def test_invalid_pairs_are_rejected(text: str, because: str) -> None:
     with pytest.raises(BadValue, match=because):
         parse(text)
 
@@ -67,5 +67,5 @@ def test_several_texts_add_up() -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.from_regex(r"[A-Za-z_]\w*", fullmatch=True), st.text()))
-def test_what_is_written_reads_back(pairs: dict[str, str]) -> None:
+def test_formatted_pairs_parse_back(pairs: dict[str, str]) -> None:
     assert parse(format_pairs(pairs)) == pairs

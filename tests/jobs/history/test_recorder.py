@@ -63,7 +63,7 @@ def test_states_of_a_node() -> None:
     assert NodeState.of(node("worker-0", "succeeded", reason="completed")) is NodeState.ENDED
 
 
-def test_what_happens_to_the_job_becomes_events() -> None:
+def test_changes_of_status_become_events() -> None:
     recorder = HistoryRecorder()
     first = status(1.0)
     assert events(recorder.observe(first)) == [(EventKind.STATE, "The job has started.")]

@@ -99,7 +99,7 @@ def test_as_in_a_manifest() -> None:
         ("pod_spec: {schedulerName: []}", "is not text"),
     ],
 )
-def test_what_is_refused(text: str, because: str) -> None:
+def test_invalid_pod_fields_are_rejected_with_reason(text: str, because: str) -> None:
     with pytest.raises(BadValue, match=because):
         parse_pod_fields(text)
 
@@ -128,7 +128,7 @@ def test_what_is_refused(text: str, because: str) -> None:
         ),
     ],
 )
-def test_what_a_job_sets_itself_cannot_be_replaced(text: str, entry: str) -> None:
+def test_fields_set_by_the_job_are_rejected(text: str, entry: str) -> None:
     with pytest.raises(BadValue, match=entry):
         parse_pod_fields(text)
 

@@ -18,7 +18,7 @@ from elasticdl.jobs.sections.priority import PodPriority, PriorityGrammar, parse
         ("urgent=1", PodPriority(class_name="urgent", fraction=1.0)),
     ],
 )
-def test_what_a_priority_means(text: str, priority: PodPriority) -> None:
+def test_priority_parses_and_formats(text: str, priority: PodPriority) -> None:
     assert parse_priority(text) == priority
     assert PriorityGrammar().parse(text) == text
 

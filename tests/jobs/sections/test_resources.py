@@ -42,7 +42,7 @@ def test_amounts(text: str, amount: Fraction) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1MB", "1 Mi", "1mi", "1K", "1KI", "1ee3", "Mi", "1.2.3"])
-def test_what_is_no_amount(text: str) -> None:
+def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(BadValue, match="not a quantity"):
         _ = Quantity(text=text).amount
 

@@ -35,7 +35,7 @@ def test_the_same_worker_again_changes_nothing() -> None:
     assert meeting.round.number == 2
 
 
-def test_a_dead_member_is_gone_at_once() -> None:
+def test_dead_member_is_removed_by_a_new_round() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.keep(["worker-0", "worker-2"])
@@ -44,7 +44,7 @@ def test_a_dead_member_is_gone_at_once() -> None:
     assert meeting.round.number == 4
 
 
-def test_the_death_of_one_who_stands_by_is_no_round() -> None:
+def test_death_of_standby_worker_starts_no_round() -> None:
     meeting = _meeting(capacity=2)
     _come(meeting, "worker-0", "worker-1", "worker-2")
     assert meeting.round.workers == ("worker-0", "worker-1")
@@ -52,14 +52,14 @@ def test_the_death_of_one_who_stands_by_is_no_round() -> None:
     assert meeting.round.number == 2
 
 
-def test_who_stands_by_takes_the_place_of_the_dead() -> None:
+def test_standby_worker_replaces_dead_member() -> None:
     meeting = _meeting(capacity=2)
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.keep(["worker-1", "worker-2"])
     assert (meeting.round.number, meeting.round.workers) == (3, ("worker-1", "worker-2"))
 
 
-def test_who_leaves_is_not_in_the_next_round() -> None:
+def test_leaving_worker_is_not_in_next_round() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1")
     meeting.leave("worker-0", "another process of that name")
@@ -86,7 +86,7 @@ def test_the_oldest_are_first_also_for_a_master_that_was_restarted() -> None:
     assert meeting.round.number > 7
 
 
-def test_newcomers_who_got_the_state_are_older_than_those_who_have_not() -> None:
+def test_synced_newcomer_precedes_unsynced_one() -> None:
     meeting = _meeting(capacity=2)
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.synced("worker-0", 1)
@@ -116,7 +116,7 @@ def test_a_broken_round_without_a_death_is_met_again_by_the_same() -> None:
     assert (meeting.round.number, meeting.round.workers) == (3, ("worker-0", "worker-1"))
 
 
-def test_what_is_said_of_an_older_round_is_old_news() -> None:
+def test_report_about_earlier_round_is_ignored() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1")
     meeting.broken("worker-1", 1, now=100.0)
@@ -124,7 +124,7 @@ def test_what_is_said_of_an_older_round_is_old_news() -> None:
     assert meeting.round.number == 2
 
 
-def test_who_makes_the_others_wait_is_found() -> None:
+def test_member_that_others_wait_for_is_reported_as_hanging() -> None:
     meeting = _meeting()
     _come(meeting, "worker-0", "worker-1", "worker-2")
     meeting.waiting("worker-0", 3, 5.0, now=100.0)
@@ -152,7 +152,7 @@ def test_when_the_state_is_lost_all_come_again() -> None:
     assert (meeting.round.number, meeting.round.workers) == (4, ("worker-1",))
 
 
-def test_after_a_restart_of_the_master_those_who_trained_meet_once() -> None:
+def test_restarted_master_waits_for_all_members_of_last_round() -> None:
     meeting = _meeting()
     meeting.resume(["worker-0", "worker-1"], now=100.0)
     _come(meeting, "worker-2", known_round=5)
@@ -171,7 +171,7 @@ def test_restarted_master_waits_briefly_for_missing_members() -> None:
     assert (meeting.round.number, meeting.round.workers) == (6, ("worker-1",))
 
 
-def test_after_a_restart_of_the_master_the_dead_are_not_waited_for() -> None:
+def test_restarted_master_does_not_wait_for_dead_members() -> None:
     meeting = _meeting()
     meeting.resume(["worker-0", "worker-1"], now=100.0)
     _come(meeting, "worker-1", since=2, known_round=5)

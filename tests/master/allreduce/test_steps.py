@@ -96,7 +96,7 @@ def _advance(job: Any, worker: str, at: int, step: int, epoch: int = 0) -> None:
     )
 
 
-def test_the_model_lives_as_long_as_one_who_has_it(toy_job: Any) -> None:
+def test_model_is_lost_with_its_last_holder(toy_job: Any) -> None:
     job = _job(toy_job)
     for worker in ("worker-0", "worker-1"):
         job.do(HoldTrainingState(worker=worker, dataset="training", older=[]))
@@ -130,7 +130,7 @@ def test_a_model_that_is_lost_after_its_last_step_is_lost(toy_job: Any) -> None:
     assert job.state.ledger.again("training", 0) == 100
 
 
-def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
+def test_leader_is_oldest_holder_of_the_model(toy_job: Any) -> None:
     job = _job(toy_job)
     assert job.state.leader().name == "worker-0"
     job.do(HoldTrainingState(worker="worker-2", dataset="training", older=[]))
@@ -140,7 +140,7 @@ def test_the_leader_is_the_oldest_who_has_the_model(toy_job: Any) -> None:
     assert job.state.leader().name == "worker-1"
 
 
-def test_a_cut_waits_for_who_writes_it(toy_job: Any) -> None:
+def test_checkpoint_of_killed_writer_is_incomplete(toy_job: Any) -> None:
     job = _job(toy_job)
     job.do(HoldTrainingState(worker="worker-0", dataset="training", older=[]))
     job.do(HoldTrainingState(worker="worker-1", dataset="training", older=[]))

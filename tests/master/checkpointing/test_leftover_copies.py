@@ -138,7 +138,7 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
     assert store.master.status().frozen == ()
 
 
-def test_those_in_use_stay(toy_job: Callable[..., Any]) -> None:
+def test_snapshot_in_use_is_no_leftover(toy_job: Callable[..., Any]) -> None:
     """At every moment of a job: a copy is needed from before the cut is taken until it is written and evaluated."""
     plan = JobSettings(
         workers=2,

@@ -116,9 +116,7 @@ def test_unwritable_checkpoint_is_reported_and_not_retried(
     assert list(cutting.folder().iterdir()) == []
 
 
-def test_one_whose_model_is_lost_at_first_is_not_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_without_model_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master: Any = Master(tmp_path)
     cutting = Checkpointer(master, Coordinator("token"))
 
@@ -131,7 +129,7 @@ def test_one_whose_model_is_lost_at_first_is_not_begun(
     assert not cutting.folder().exists()
 
 
-def test_what_was_left_of_one_goes_before_the_next_is_written(tmp_path: Path) -> None:
+def test_partial_folder_of_own_run_is_removed_before_next_checkpoint(tmp_path: Path) -> None:
     """A master was killed while it wrote the one of cut 5, and had it given up when it was back."""
     master: Any = Master(tmp_path)
     cutting = Checkpointer(master, Coordinator("token"))

@@ -45,7 +45,7 @@ def test_journal_without_known_holder_is_never_taken(uid: str, holder: Holder | 
     assert waits(Handover(uid), holder, current=uid, until=1000) == []
 
 
-def test_who_has_it_and_since_when() -> None:
+def test_message_names_lock_holder_and_time() -> None:
     words = in_words(OLD, Path("/journals/j"))
     assert "/journals/j" in words
     assert "elasticdl-j-master (uid old), since 1970-01-01 00:00:00 UTC" in words
@@ -62,7 +62,7 @@ def holder(uid: str) -> Holder:
     return Holder(pod="elasticdl-j-master", uid=uid, since=time.time())
 
 
-def test_a_holder_says_who_it_is_and_that_it_lives(tmp_path: Path) -> None:
+def test_lock_has_identity_and_heartbeat_of_holder(tmp_path: Path) -> None:
     assert holder_of(tmp_path) is None
     with Journal(tmp_path, holder=holder("a")) as journal:
         first = holder_of(tmp_path)
@@ -74,7 +74,7 @@ def test_a_holder_says_who_it_is_and_that_it_lives(tmp_path: Path) -> None:
     assert then.beat > first.beat
 
 
-def test_what_was_written_is_there_for_who_takes_it_by_force(tmp_path: Path) -> None:
+def test_forced_takeover_reads_journal_and_takes_lock(tmp_path: Path) -> None:
     lost = Journal(tmp_path, holder=holder("lost"))
     lost.append({"n": 1})
     with pytest.raises(JournalTaken):
@@ -106,7 +106,7 @@ def test_a_holder_that_was_only_out_of_reach_writes_no_more(tmp_path: Path) -> N
         assert (snapshot, [*records]) == ({"so": "far"}, [{"n": 2}])
 
 
-def test_nor_puts_a_snapshot_in_the_place_of_the_other_s(tmp_path: Path) -> None:
+def test_compaction_by_former_holder_is_fenced(tmp_path: Path) -> None:
     lost = Journal(tmp_path, holder=holder("lost"))
     with Journal(tmp_path, holder=holder("next"), by_force=True) as journal:
         journal.compact({"of": "next"})

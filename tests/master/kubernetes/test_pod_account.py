@@ -64,7 +64,7 @@ def test_variables_do_not_lead_it_elsewhere(
     assert [(cluster.server, cluster.namespace) for cluster in found] == [("https://10.0.0.1:443", "lab")]
 
 
-def test_where_there_is_none_that_is_said(account: Path) -> None:
+def test_missing_service_account_is_an_error(account: Path) -> None:
     (account / "token").unlink()
     with pytest.raises(UserError, match="has no service account"):
         Cluster.inside(patience=1.0)

@@ -16,7 +16,7 @@ from elasticdl.master.kubernetes import pod_master
 from elasticdl.master.settings import JobSettings
 from elasticdl.platforms.kubernetes.client import ClusterError
 from tests.master.fake_time import FakeTime
-from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster
+from tests.master.kubernetes.test_job_record_sync import NAME, FakeCluster
 
 SPEC = JobSpec.build(job_name=NAME.removeprefix("elasticdl-"), image_name="i", job_command="x", num_workers=2)
 
@@ -102,7 +102,7 @@ def test_terminated_master(folder: Path, status: int) -> None:
     assert "status.json" not in cluster.data
 
 
-def test_who_may_not_look_at_pods_is_heard_before_the_first_word(
+def test_missing_right_to_list_pods_ends_master_before_first_status(
     folder: Path, nowhere: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A submission waits for that, and shows how the container has ended instead."""
@@ -127,7 +127,7 @@ class Taken(Refusing):
 
 
 @pytest.mark.parametrize("outcome", ["", "succeeded", "failed"])
-def test_a_master_that_was_replaced_says_no_farewell(folder: Path, outcome: str) -> None:
+def test_replaced_master_writes_no_final_status(folder: Path, outcome: str) -> None:
     if outcome:
         ended(folder, outcome)
     cluster = Taken(0)

@@ -14,7 +14,7 @@ SPEC = JobSpec.build(
 )
 
 
-def test_it_is_the_same_job() -> None:
+def test_spec_in_job_record_reads_back() -> None:
     assert _spec({"data": {SPEC_KEY: to_yaml(SPEC)}}) == SPEC
 
 

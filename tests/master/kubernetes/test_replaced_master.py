@@ -12,7 +12,7 @@ from elasticdl.jobs.job_record import MASTER_KEY
 from elasticdl.master.kubernetes.record_writer import RecordWriter, Replaced
 from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.manifests import WRITTEN_AT
-from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster, Play, Scene, busy, play
+from tests.master.kubernetes.test_job_record_sync import NAME, FakeCluster, Play, Scene, busy, play
 
 __all__ = ["play"]
 
@@ -36,7 +36,7 @@ def with_cluster(scenario: Callable[[FakeCluster], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_what_the_old_one_had_to_say_is_not_written() -> None:
+def test_write_of_replaced_master_is_fenced() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         old = writer(cluster, "me")
         await old.claim()
@@ -110,7 +110,7 @@ def test_desired_state_written_meanwhile_does_not_block_the_claim() -> None:
     with_cluster(scenario)
 
 
-def test_a_record_without_room_for_a_claim_is_kept_all_the_same() -> None:
+def test_record_too_large_for_a_claim_is_kept() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         cluster.refusals = [ClusterError("too large", status=422, reason="Invalid")]
         mine = writer(cluster, "me")
@@ -134,7 +134,7 @@ def test_sync_ends_as_soon_as_it_sees_another_master(play: Play) -> None:
     play(scenario)
 
 
-def test_nor_is_its_last_word_written(play: Play) -> None:
+def test_final_status_of_replaced_master_is_not_written(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
         scene.keeping.cancel()
@@ -148,7 +148,7 @@ def test_nor_is_its_last_word_written(play: Play) -> None:
     play(scenario)
 
 
-def test_every_write_says_when_it_was_by_the_clusters_clock() -> None:
+def test_writes_carry_timestamp_of_the_cluster() -> None:
     """That of the master's machine may be wrong."""
 
     async def scenario(cluster: FakeCluster) -> None:

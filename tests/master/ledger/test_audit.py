@@ -48,7 +48,7 @@ def test_everything_done_is_exact() -> None:
     assert (audit.exact, audit.reason) == (True, "")
 
 
-def test_what_is_missing_is_named() -> None:
+def test_audit_of_unfinished_epochs_names_missing_samples() -> None:
     ledger = ledger_of(epochs=4)
     do(ledger, 13)
     audit = audit_ledger(ledger)
@@ -129,7 +129,7 @@ def test_a_broken_ledger_is_not_exact() -> None:
     assert "1000 done + 0 held + 7 queued" in audit.reason
 
 
-def test_it_survives_json() -> None:
+def test_audit_reads_back_from_json() -> None:
     ledger = ledger_of()
     add(ledger, "prediction", 30, 1)
     ledger.mark_bad("training", 1, 3, "somewhere", "somehow")

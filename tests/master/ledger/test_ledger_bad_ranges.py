@@ -141,7 +141,9 @@ def test_samples_of_all_epochs_at_once(marks: list[tuple[int, int, int]], epochs
     marks=st.lists(st.tuples(st.integers(0, 29), st.integers(1, 12), st.integers(0, 4)), max_size=15),
     steps=st.lists(st.integers(0, 7), max_size=40),
 )
-def test_what_was_skipped_in_all_epochs_at_once(marks: list[tuple[int, int, int]], steps: list[int]) -> None:
+def test_skipped_by_epoch_equals_skipped_of_each_epoch(
+    marks: list[tuple[int, int, int]], steps: list[int]
+) -> None:
     """In epochs that are done, that are not, and that overlap."""
     ledger = Ledger()
     spec = DatasetSpec(

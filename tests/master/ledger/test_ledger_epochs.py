@@ -89,7 +89,7 @@ def test_a_stop_at_the_end_of_an_epoch_ends_it_all() -> None:
         ledger.open_next_epoch("training")
 
 
-def test_what_a_killed_worker_held_is_not_given_out_after_a_stop() -> None:
+def test_leases_of_killed_worker_are_not_requeued_after_stop() -> None:
     ledger = ledger_of(epochs=1, gated=False)
     ledger.lease("training", "a", 1, 1)
     ledger.stop("training")

@@ -46,7 +46,7 @@ def test_every_epoch_has_its_own_order() -> None:
     assert orders[0] != orders[1]
 
 
-def test_what_came_back_goes_first_the_oldest_first() -> None:
+def test_requeued_shards_are_leased_first_in_their_order() -> None:
     ledger = ledger_of()
     first, second, third = ledger.lease("training", "a", 3, 1)
     ledger.progress(second.lease_id, 15, 1, "a")

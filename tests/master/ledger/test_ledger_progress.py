@@ -50,7 +50,9 @@ def test_steps_are_all_batches_of_all_workers(ledger: Ledger, lease: Lease) -> N
 
 
 @pytest.mark.parametrize(("lease_id", "worker"), [(99, "a"), (1, "b")])
-def test_what_is_not_held_is_lost(ledger: Ledger, lease: Lease, lease_id: int, worker: str) -> None:
+def test_progress_on_lease_of_another_worker_is_rejected(
+    ledger: Ledger, lease: Lease, lease_id: int, worker: str
+) -> None:
     before = ledger.snapshot()
     with pytest.raises(LostLease, match=f"Lease {lease_id} is not held by {worker}"):
         ledger.progress(lease_id, 10, 1, worker)
@@ -76,7 +78,7 @@ def test_an_atomic_shard_is_done_at_its_end_or_not_at_all(ledger: Ledger, lease:
     assert ledger.progress(again.lease_id, 50, 5, "b", atomic=True) == 50
 
 
-def test_what_is_held_shows_how_far_it_is(ledger: Ledger, lease: Lease) -> None:
+def test_held_lease_has_reported_position(ledger: Ledger, lease: Lease) -> None:
     ledger.progress(lease.lease_id, 20, 2, "a")
     (held,) = ledger.held_by("a")
     assert (held.start, held.position, held.end, held.batches) == (0, 20, 50, 2)

@@ -30,7 +30,7 @@ def saved(ledger: Ledger) -> dict[str, Any]:
     return document
 
 
-def test_what_was_done_since_is_done_again() -> None:
+def test_rollback_requeues_samples_done_since_checkpoint() -> None:
     ledger = new()
     do(ledger, 2, 1)
     (held,) = ledger.lease("training", "b", 1, 1)
@@ -150,6 +150,6 @@ def test_a_checkpoint_that_does_not_fit_changes_nothing(changes: dict[str, int],
 
 
 @pytest.mark.parametrize("document", [{}, {"format": 99}, {"format": 1}, {"format": 1, "next_lease": 1}])
-def test_what_is_no_ledger_is_refused(document: dict[str, Any]) -> None:
+def test_restore_of_invalid_document_is_rejected(document: dict[str, Any]) -> None:
     with pytest.raises(LedgerError, match="no ledger"):
         Ledger.restore(document)

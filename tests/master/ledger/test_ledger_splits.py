@@ -88,7 +88,7 @@ def test_a_shard_that_was_not_begun_is_taken_whole() -> None:
     assert first in ledger.held_by("a")
 
 
-def test_a_shard_that_was_not_begun_is_cut_if_it_is_most_of_what_is_left() -> None:
+def test_unstarted_shard_is_split_if_it_is_most_of_the_remainder() -> None:
     ledger = ledger_of(200, 100)
     first, second = lease(ledger, "a", 2)
     ledger.progress(first.lease_id, 80, 8, "a")
@@ -133,7 +133,7 @@ def test_a_stopped_data_set_is_not_split() -> None:
     assert ledger.split("training", "idle") is None
 
 
-def test_what_is_given_up_is_there_for_others_and_the_rest_goes_on() -> None:
+def test_truncated_range_is_leased_to_idle_worker() -> None:
     ledger = ledger_of(100, 100)
     (held,) = lease(ledger, "a")
     ledger.truncate(held.lease_id, "a", 60)
@@ -146,7 +146,7 @@ def test_what_is_given_up_is_there_for_others_and_the_rest_goes_on() -> None:
         ledger.progress(held.lease_id, 70, 7, "a")
 
 
-def test_an_owner_may_refuse_and_may_say_it_twice() -> None:
+def test_refused_or_repeated_truncation_has_no_effect() -> None:
     ledger = ledger_of(100, 100)
     (held,) = lease(ledger, "a")
     before = ledger.snapshot()
@@ -158,7 +158,7 @@ def test_an_owner_may_refuse_and_may_say_it_twice() -> None:
     assert ledger.snapshot() == before
 
 
-def test_what_is_done_cannot_be_given_up() -> None:
+def test_truncation_below_reported_position_is_rejected() -> None:
     ledger = ledger_of(100, 100)
     (held,) = lease(ledger, "a")
     ledger.progress(held.lease_id, 60, 6, "a")

@@ -43,7 +43,7 @@ def test_the_next_epoch_is_given_out_before_the_first_is_done() -> None:
     assert ledger.remaining("data") == 26
 
 
-def test_what_a_dead_worker_held_of_an_earlier_epoch_comes_first_and_counts_there() -> None:
+def test_shards_of_dead_worker_are_requeued_first_in_their_epoch() -> None:
     ledger = make()
     mine = take(ledger, "a", 3, 1)
     theirs = take(ledger, "b", 1, 1)
@@ -73,7 +73,7 @@ def test_all_is_done_only_when_every_epoch_is(shuffle: bool) -> None:
     assert [ledger.done("data", epoch) for epoch in range(3)] == [10, 10, 10]
 
 
-def test_it_survives_being_written_down() -> None:
+def test_overlapping_epochs_restore_from_snapshot() -> None:
     ledger = make()
     take(ledger, "a", 5, 1)
     ledger.forget_worker("a")

@@ -122,7 +122,7 @@ def test_one_that_has_the_place_of_another_comes_to_its_end_there(come_back: Any
     assert alive(master, "worker") == {}, "what has come to its end is not run once more"
 
 
-def test_one_whose_place_is_not_known_has_one_of_its_own(come_back: Any) -> None:
+def test_adopted_worker_with_unknown_slot_gets_a_free_one(come_back: Any) -> None:
     platform = Busy(running("chief-0"), *(running(f"worker-{i}") for i in range(3)))
     master: Master = come_back(platform)
     asyncio.run(look_around(master, platform))

@@ -65,7 +65,7 @@ def test_second_out_of_memory_in_a_row_fails_the_job() -> None:
 @pytest.mark.parametrize(
     ("reason", "code"), [(EndReason.CANNOT_START, None), (EndReason.ERROR, EXIT_DEFINITION_ERROR)]
 )
-def test_what_no_retry_can_help_fails_at_once(reason: EndReason, code: int | None) -> None:
+def test_permanent_error_fails_without_retry(reason: EndReason, code: int | None) -> None:
     assert roster().observe(ended("worker-0", reason, code))[1] is not None
 
 

@@ -136,7 +136,7 @@ def test_reset_restarts_the_data_set() -> None:
     assert [(x.epoch, x.start) for x in fetch(state)] == [(0, 0)]
 
 
-def test_what_was_given_to_a_worker_that_does_not_know_of_it_is_given_again() -> None:
+def test_revoked_lease_is_leased_again_without_killing_worker() -> None:
     state = job()
     (lost,) = fetch(state)
     state.apply(RevokeLeases(worker="worker-0"))

@@ -101,7 +101,7 @@ def test_with_the_token_it_fails_the_job(master: Master) -> None:
     converse(master, talk)
 
 
-def test_who_is_held_at_either_port_waits_for_a_shard(master: Master) -> None:
+def test_worker_blocked_at_either_port_waits_for_shard(master: Master) -> None:
     async def held(stub: Any, worker: int) -> asyncio.Future[pb.Task]:
         request = pb.GetDatasetTaskRequest(worker_id=worker, dataset_name="d", worker_type="worker")
         call: asyncio.Future[pb.Task] = asyncio.ensure_future(stub.get_dataset_task(request))

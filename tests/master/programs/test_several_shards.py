@@ -54,7 +54,7 @@ def starts(state: JobState, worker: str) -> list[int]:
 # -- how many ------------------------------------------------------------------------------------------------
 
 
-def test_half_of_an_equal_share_of_what_is_left_in_all_epochs() -> None:
+def test_share_is_half_of_equal_part_of_remaining_samples() -> None:
     state = job()
     assert state.data.share("d") == 200 // (2 * 2)
     lease(state, "worker-0", 40)
@@ -68,14 +68,14 @@ def test_one_at_least() -> None:
     assert state.data.share("d") == 1
 
 
-def test_what_came_back_is_to_be_shared_again() -> None:
+def test_returned_leases_are_shared_again() -> None:
     state = job()
     mine = lease(state, "worker-0", 40)
     state.apply(ReturnLeases(worker="worker-0", lease_ids=mine))
     assert state.data.share("d") == 50
 
 
-def test_among_those_who_are_there() -> None:
+def test_share_is_divided_by_number_of_workers() -> None:
     state = job(workers=4)
     assert state.data.share("d") == 200 // (2 * 4)
 

@@ -118,7 +118,7 @@ def test_shards_come_in_order_and_end(master: Master) -> None:
     converse(master, talk)
 
 
-def test_who_has_nothing_to_do_now_is_held_until_it_has(master: Master) -> None:
+def test_fetch_without_free_shard_blocks_until_one_is_requeued(master: Master) -> None:
     async def talk(client: Client) -> None:
         await client.announce(dataset_size=2)
         theirs = await client.fetch(1)

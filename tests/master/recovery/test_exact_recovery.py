@@ -234,7 +234,7 @@ def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybod
 @pytest.mark.soak
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("seed", seeds(5))
-def test_if_everybody_tells_nothing_is_trained_twice(
+def test_reports_of_all_workers_avoid_repeated_training(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
     recovered = story(toy_job, plan, seed, everybody_tells=True)

@@ -205,7 +205,7 @@ def finish(running: RunningMaster) -> Audit:
     return audit
 
 
-def test_what_workers_remember_is_not_done_again(running: RunningMaster, listed: Any) -> None:
+def test_reported_progress_of_workers_is_not_repeated(running: RunningMaster, listed: Any) -> None:
     done: Counter[int] = Counter()
     workers = [Worker(f"worker-{i}", running, done) for i in range(3)]
     listed.names.update(worker.name for worker in workers)
@@ -219,7 +219,7 @@ def test_what_workers_remember_is_not_done_again(running: RunningMaster, listed:
     assert done == Counter(range(SIZE))
 
 
-def test_what_a_lost_worker_did_is_done_again_and_listed(running: RunningMaster, listed: Any) -> None:
+def test_progress_of_lost_worker_is_repeated_and_audited(running: RunningMaster, listed: Any) -> None:
     done: Counter[int] = Counter()
     workers = [Worker(f"worker-{i}", running, done) for i in range(3)]
     listed.names.update(worker.name for worker in workers)
@@ -255,7 +255,7 @@ def test_a_worker_that_the_snapshot_does_not_know_stays(running: RunningMaster, 
     assert done == Counter(range(SIZE))
 
 
-def test_who_does_not_tell_in_time_is_not_waited_for(running: RunningMaster, listed: Any) -> None:
+def test_recovery_goes_on_without_worker_after_timeout(running: RunningMaster, listed: Any) -> None:
     done: Counter[int] = Counter()
     listed.names.update(("worker-0", "worker-1"))
     workers = [Worker("worker-0", running, done)]

@@ -115,7 +115,7 @@ def test_two_cannot_hold_the_same() -> None:
     assert [x.worker for x in state.ledger.held("training")] == ["worker-0"]
 
 
-def test_who_tells_late_or_is_unknown_loses_its_leases() -> None:
+def test_late_or_unknown_worker_loses_its_leases() -> None:
     state = lost(started())
     order = state.ledger.order("training", epoch=0, first=0, count=1)[0]
     assert tell(state, "worker-9", shards=[shard(1, order, order, order + 8)]) == [1]
@@ -159,7 +159,7 @@ def test_numbers_of_nodes_are_not_used_twice() -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_programs_whose_epochs_overlap(seed: int) -> None:
+def test_reports_on_overlapping_epochs_are_recovered_exactly(seed: int) -> None:
     """Three workers, each with a memory; all tell."""
     source = random.Random(seed)
     plan = JobSettings(program="command", workers=3, batch_size=4, shard_size=8)

@@ -124,11 +124,11 @@ def test_a_master_that_would_write_the_job_in_other_words(tmp_path: Path, nowher
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format":1}', '{"format":99}', "null"])
-def test_what_is_no_snapshot_is_refused(text: str) -> None:
+def test_invalid_snapshot_is_rejected(text: str) -> None:
     with pytest.raises(UserError, match="snapshot"):
         unpack(text, of=identity(spec(), "run"))
 
 
-def test_a_run_is_known_by_its_token_and_does_not_tell_it() -> None:
+def test_run_identity_is_a_digest_of_the_token() -> None:
     assert run_of("secret") == run_of("secret") != run_of("another")
     assert "secret" not in run_of("secret")

@@ -247,7 +247,7 @@ def test_not_for_ever(master: Played, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) -> None:
+def test_fencing_waits_for_unresponsive_server_until_it_is_lost(master: Played) -> None:
     """Workers cannot push to that one either: there is nothing to be gained by guessing what it has."""
     master.push(1)
     master.servers[1].stop()
@@ -262,7 +262,7 @@ def test_as_long_as_a_server_is_waited_for_that_does_not_answer(master: Played) 
     assert master.last_word(wait, rounds=2) == LastWord(credit=FIRST)
 
 
-def test_for_ever_where_servers_are_waited_for_for_ever() -> None:
+def test_zero_stall_factor_waits_indefinitely() -> None:
     assert patience(JobSettings(servers=1, stall_factor=0)) == math.inf
 
 

@@ -170,7 +170,7 @@ def look(
 
 
 @pytest.mark.timeout(120)
-def test_its_buckets_move_away(master: Played, client: ParameterClient) -> None:
+def test_buckets_of_hot_server_migrate(master: Played, client: ParameterClient) -> None:
     served = np.array(master.state.placing.map.primary) == 0
     hot = IDS[served[ID_BUCKETS]]
     assert master.primaries(hot) == [len(hot), 0]
@@ -196,7 +196,7 @@ def test_where_both_have_as_much_to_do_nothing_moves(master: Played, client: Par
 
 
 @pytest.mark.timeout(120)
-def test_what_has_moved_stays_where_the_work_is_the_same(master: Played, client: ParameterClient) -> None:
+def test_buckets_stay_after_rebalance_under_same_load(master: Played, client: ParameterClient) -> None:
     hot = IDS[(np.array(master.state.placing.map.primary) == 0)[ID_BUCKETS]]
     before, first, *others = look(master, 20.0, 40.0, 60.0, 80.0, 100.0, before=lambda: push(client, hot))
     assert first.primary != before.primary
@@ -204,7 +204,7 @@ def test_what_has_moved_stays_where_the_work_is_the_same(master: Played, client:
 
 
 @pytest.mark.timeout(120)
-def test_what_was_counted_by_another_map_is_not_compared(
+def test_load_counted_under_earlier_map_is_ignored(
     master: Played, client: ParameterClient, open_client: Callable[[], ParameterClient]
 ) -> None:
     """The servers are lost just after they have answered, and those of now have had as much to do as each other."""

@@ -70,7 +70,7 @@ def test_of_the_first_report() -> None:
     assert (table.name, table.rows, table.ids_pulled, table.ids_found) == ("clicks", 100, 1000, 500)
 
 
-def test_what_was_before_the_first_report_is_in_no_rate() -> None:
+def test_work_before_first_report_is_in_no_rate() -> None:
     """As of a master that comes back to servers that have been busy for hours."""
     figures, server = ServerFigures(), Server()
     server.works(seconds=10_000.0, batches=10_000)
@@ -146,7 +146,7 @@ def test_a_server_that_was_started_again_counts_from_nothing() -> None:
     assert (found.push.count, found.push.per_second) == (6, 2.0)
 
 
-def test_servers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
+def test_figures_of_removed_server_are_dropped_and_of_unresponsive_one_kept() -> None:
     figures = ServerFigures()
     first, second = Server("ps-0"), Server("ps-1")
     assert [one.name for one in reports_of(figures, first, second)] == ["ps-0", "ps-1"]

@@ -77,9 +77,7 @@ def test_invalid_request_raises_at_once_with_kubernetes_message() -> None:
         ('violates PodSecurity "restricted:latest": runAsNonRoot != true', False),
     ],
 )
-def test_what_is_forbidden_for_want_of_something_else_than_a_right(
-    words: str, no_room: bool, job: str
-) -> None:
+def test_forbidden_for_another_reason_than_rights_has_no_hint(words: str, no_room: bool, job: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         with pytest.raises(ClusterError, match="is forbidden") as refused:
             await cluster.create({"kind": "Pod", "metadata": {"name": "x"}})
@@ -105,7 +103,7 @@ def test_credentials_that_are_not_accepted() -> None:
     assert len(play([refused], person)) == 1
 
 
-def test_what_is_not_there_is_none() -> None:
+def test_absent_object_is_none() -> None:
     async def scenario(cluster: Cluster) -> None:
         assert await cluster.get("Pod", "x") is None
         assert await cluster.patch("Pod", "x", {}) is None
@@ -163,7 +161,7 @@ def owned(owner: str, resources: dict[str, Any], **more: str) -> dict[str, Any]:
         (owned("job", {"limits": {"cpu": "200m"}}, deletionTimestamp="2026-11-16T05:35:09Z"), False),
     ],
 )
-def test_what_has_an_owner_is_recognised_by_it(there: dict[str, Any], ours: bool) -> None:
+def test_existing_object_is_accepted_if_owned_by_the_job(there: dict[str, Any], ours: bool) -> None:
     document = owned("job", {"limits": {"cpu": "0.2"}, "requests": {}})
 
     async def scenario(cluster: Cluster) -> None:

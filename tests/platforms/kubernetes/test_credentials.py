@@ -35,18 +35,18 @@ def handshake(folder: Path, shown: Credentials, believed: Credentials, name: str
                 continue
 
 
-def test_the_certificate_is_believed_by_those_who_have_the_authority(tmp_path: Path) -> None:
+def test_certificate_is_valid_for_its_authority(tmp_path: Path) -> None:
     made = Credentials.make("mnist")
     handshake(tmp_path, made, made, "elasticdl-mnist")
 
 
-def test_it_is_for_no_other_name(tmp_path: Path) -> None:
+def test_certificate_is_invalid_for_another_name(tmp_path: Path) -> None:
     made = Credentials.make("mnist")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(tmp_path, made, made, "elasticdl-iris")
 
 
-def test_another_job_of_the_same_name_is_not_believed(tmp_path: Path) -> None:
+def test_certificate_of_another_job_of_same_name_is_invalid(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(tmp_path, Credentials.make("mnist"), Credentials.make("mnist"), "elasticdl-mnist")
 

@@ -120,7 +120,7 @@ def test_a_name_and_a_password(tmp_path: Path) -> None:
         ("user", {"auth-provider": {"name": "gcp"}}, "auth-provider"),
     ],
 )
-def test_what_is_not_heeded_is_refused(
+def test_unsupported_entries_are_rejected(
     tmp_path: Path, part: str, entry: dict[str, Any], because: str
 ) -> None:
     path = one(tmp_path, **{part: entry})

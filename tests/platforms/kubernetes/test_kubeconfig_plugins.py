@@ -85,7 +85,7 @@ def token(text: str) -> dict[str, Any]:
 # -- input and output ----------------------------------------------------------------------------------------
 
 
-def test_it_is_asked_once_with_its_arguments_and_variables(plugin: Plugin) -> None:
+def test_plugin_is_called_once_with_arguments_and_variables(plugin: Plugin) -> None:
     plugin.prints(token("t"))
     identity = plugin.access(args=["get", 7], env=[{"name": "MINE", "value": "x"}]).identity
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_plugin_with_provide_cluster_info_receives_cluster(plugin: Plugin) -> No
         ({"status": {"clientCertificateData": "c", "clientKeyData": "k"}}, "certificate .* cannot be used"),
     ],
 )
-def test_what_it_should_not_print(plugin: Plugin, answer: Any, because: str) -> None:
+def test_invalid_plugin_output_is_rejected(plugin: Plugin, answer: Any, because: str) -> None:
     plugin.prints(answer)
     with pytest.raises(UserError, match=because):
         plugin.access().identity.headers()

@@ -77,7 +77,7 @@ def test_pods_that_have_ended(name: str, reason: EndReason, code: int | None, me
     assert status.phase is (NodePhase.SUCCEEDED if code == 0 else NodePhase.FAILED)
 
 
-def test_what_cannot_start_says_why_and_nothing_else() -> None:
+def test_message_of_failed_start_is_the_reason_alone() -> None:
     message = node_status(pod("no-command")).message
     assert message.endswith('exec: "no-such-command": executable file not found in $PATH: unknown')
 
@@ -94,7 +94,7 @@ def test_a_pod_that_has_vanished_was_killed() -> None:
     assert (status.phase, status.reason) == (NodePhase.FAILED, EndReason.KILLED)
 
 
-def test_what_had_ended_before_it_vanished_keeps_its_end() -> None:
+def test_vanished_pod_keeps_its_end_reason() -> None:
     assert node_status(pod("completed"), gone=True).reason is EndReason.COMPLETED
 
 
@@ -134,7 +134,7 @@ def test_a_machine_that_was_started_again_does_not_know_how_its_containers_ended
 
 
 @pytest.mark.parametrize("name", ["running", "failed", "completed", "deleted"])
-def test_what_we_have_asked_for_is_no_failure(name: str) -> None:
+def test_stopped_pod_that_vanished_is_not_failed(name: str) -> None:
     assert node_status(pod(name), gone=True, stopped=True).reason is EndReason.STOPPED
 
 
@@ -179,7 +179,7 @@ def with_ready(document: dict[str, Any], status: str, reason: str | None = None)
     return document
 
 
-def test_a_pod_whose_machine_is_not_heard_of() -> None:
+def test_pod_that_is_not_ready_is_on_an_unreachable_machine() -> None:
     assert not unreachable(pod("running"))
     assert unreachable(with_ready(pod("running"), "False"))
 
@@ -242,7 +242,7 @@ def test_a_container_before_ours_that_fails() -> None:
         ),
     ],
 )
-def test_what_keeps_a_container_before_ours_from_beginning(state: dict[str, Any], message: str) -> None:
+def test_waiting_init_container_is_reported(state: dict[str, Any], message: str) -> None:
     document = after_another(pod("scheduled"), state)
     assert (node_status(document).phase, node_status(document).message) == (NodePhase.PENDING, message)
     # Then its events have nothing to add.

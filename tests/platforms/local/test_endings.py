@@ -96,7 +96,7 @@ def test_a_command_with_a_zero_byte(host: Host, node: Callable[..., NodeRequest]
 
 
 @pytest.mark.parametrize("name", ["", "../worker", "a/b", ".hidden", "ä", "x" * 201, "a\n"])
-def test_a_name_that_is_none(host: Host, node: Callable[..., NodeRequest], name: str) -> None:
+def test_invalid_name_is_rejected(host: Host, node: Callable[..., NodeRequest], name: str) -> None:
     with pytest.raises(ValueError, match="is no name for a node"):
         host.spawn(node(name, "true"))
     assert host.spawn(node("worker-0", "sleep", "1000")).phase is NodePhase.RUNNING

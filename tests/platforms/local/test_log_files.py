@@ -82,7 +82,7 @@ def test_a_reader_that_was_away_goes_on_with_the_oldest_there_is(tmp_path: Path)
     reader.close()
 
 
-def test_a_reader_from_the_end_hears_what_is_new(tmp_path: Path) -> None:
+def test_reader_from_the_end_gets_new_lines(tmp_path: Path) -> None:
     path = tmp_path / "worker-0.log"
     path.write_bytes(b"old\n")
     reader = LogReader(path, from_end=True)

@@ -64,7 +64,7 @@ def test_other_ends_have_other_reasons(file: Path, exit_code: int) -> None:
     assert reason(kills, now=2) is EndReason.OUT_OF_MEMORY
 
 
-def test_what_we_have_stopped_was_not_memory(file: Path) -> None:
+def test_stopped_node_is_not_blamed_on_memory(file: Path) -> None:
     kills = MemoryKills(files=(file,))
     file.write_text(EVENTS.format(6))
     ending = judge(exit_code=-signal.SIGKILL, stopped=True, memory_kills=kills, now=1)

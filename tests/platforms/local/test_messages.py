@@ -57,7 +57,7 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES)
-def test_what_is_sent_arrives(message: object) -> None:
+def test_encoded_message_decodes_to_the_same(message: object) -> None:
     line = encode(message)  # type: ignore[arg-type]
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1

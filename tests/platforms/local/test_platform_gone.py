@@ -44,9 +44,7 @@ def test_while_it_is_asked_and_watched(host: Host, node: Callable[..., NodeReque
     asyncio.run(asyncio.wait_for(outlive(), 60))
 
 
-def test_a_bad_name_does_not_look_like_it(
-    host: Host, node: Callable[..., NodeRequest], tmp_path: Path
-) -> None:
+def test_invalid_name_is_a_value_error(host: Host, node: Callable[..., NodeRequest], tmp_path: Path) -> None:
     async def ask() -> None:
         platform = LocalPlatform(tmp_path / "socket")
         with pytest.raises(ValueError, match="is no name for a node"):

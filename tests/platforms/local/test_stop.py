@@ -16,7 +16,7 @@ from elasticdl.platforms.local.messages import ListNodes, Stop, encode
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest
 
 
-def test_a_node_that_heeds_sigterm_ends_in_its_own_way(
+def test_node_that_handles_sigterm_ends_by_itself(
     host: Host, node: Callable[..., NodeRequest], eventually: Callable[[Callable[[], object]], None]
 ) -> None:
     script = "trap 'echo finished; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
@@ -119,7 +119,7 @@ def test_kill_all(host: Host, node: Callable[..., NodeRequest]) -> None:
     assert {status.exit_code for status in host.statuses()} == {137}
 
 
-def test_close_kills_and_tells(
+def test_close_kills_nodes_and_reports_their_end(
     host: Host, node: Callable[..., NodeRequest], is_alive: Callable[[int], bool], tmp_path: Path
 ) -> None:
     host.spawn(node("plain", "sleep", "1000"))

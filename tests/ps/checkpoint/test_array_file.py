@@ -52,7 +52,7 @@ def assert_same(left: NamedArrays, right: NamedArrays) -> None:
 
 @given(snapshots)
 @settings(deadline=None)
-def test_what_is_written_is_read(snapshot: NamedArrays) -> None:
+def test_written_arrays_read_back_with_size_and_checksum(snapshot: NamedArrays) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.edl"
         size, crc32 = write_array_file(path, snapshot)
@@ -70,7 +70,7 @@ def test_arrays_larger_than_a_piece(tmp_path: Path) -> None:
     np.testing.assert_array_equal(back["part"], large[::2, ::3])
 
 
-def test_what_is_read_can_be_written_to(tmp_path: Path) -> None:
+def test_read_array_is_writable(tmp_path: Path) -> None:
     write_array_file(tmp_path / "x.edl", NamedArrays(groups={"g": {"a": np.zeros(3)}}))
     array = read_array_file(tmp_path / "x.edl").groups["g"]["a"]
     array += 1

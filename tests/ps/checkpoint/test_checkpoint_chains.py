@@ -44,7 +44,7 @@ def steps(folder: Path) -> list[int]:
     return [each.manifest.step for each in chain(find_checkpoint(str(folder)))]
 
 
-def test_what_is_needed_is_kept(tmp_path: Path) -> None:
+def test_prune_keeps_bases_of_kept_checkpoints(tmp_path: Path) -> None:
     write(tmp_path, 10)
     write(tmp_path, 20, base="version-10")
     write(tmp_path, 30, base="version-20")
@@ -191,7 +191,7 @@ def test_one_of_a_later_version(tmp_path: Path) -> None:
     assert "later" in error.value.hint
 
 
-def test_who_cannot_know_of_bases_refuses_what_has_one(tmp_path: Path) -> None:
+def test_incremental_manifest_has_newer_format_number(tmp_path: Path) -> None:
     write(tmp_path, 10)
     place = write(tmp_path, 20, base="version-10") / "manifest.json"
     assert json.loads(place.read_text())["format"] == 2

@@ -45,7 +45,7 @@ def test_not_when_they_add_up_to_half() -> None:
     assert increments.base(1) == published(5)
 
 
-def test_what_was_asked_for_as_changes_and_came_whole_counts_as_whole() -> None:
+def test_full_checkpoint_in_place_of_increment_becomes_base() -> None:
     increments = Increments(1)
     increments.add(published(1), size=100, complete=True)
     increments.add(published(2), size=100, complete=True)

@@ -46,7 +46,7 @@ def test_a_new_run_in_the_folder_of_an_old_one(tmp_path: Path) -> None:
     assert newest(tmp_path) == "version-200"
 
 
-def test_a_job_that_has_gone_back(tmp_path: Path) -> None:
+def test_checkpoint_after_rollback_is_newest(tmp_path: Path) -> None:
     for step in (10, 20, 30, 20):
         write(tmp_path, step)
     assert newest(tmp_path) == "version-20"
@@ -61,7 +61,7 @@ def test_neither_clocks_nor_copies_matter(tmp_path: Path, seconds: int) -> None:
     assert newest(tmp_path / "one") == newest(tmp_path / "two") == "version-200"
 
 
-def test_those_of_earlier_versions_go_by_their_date_and_before_the_others(tmp_path: Path) -> None:
+def test_unnumbered_checkpoints_sort_by_date_before_numbered_ones(tmp_path: Path) -> None:
     for step, written in ((300, 20), (100, 40), (200, 30)):
         unnumbered(write(tmp_path, step), written=written)
     assert newest(tmp_path) == "version-100"

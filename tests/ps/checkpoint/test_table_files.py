@@ -127,7 +127,7 @@ def buckets_of_ids(ids: object) -> list[int]:
     return [int(bucket) for bucket in buckets_of(as_ids(ids), BUCKETS)]
 
 
-def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
+def test_increment_holds_only_changed_rows(tmp_path: Path) -> None:
     table = new_table(replace(SPEC, admit_after=1))
     table.gather(np.arange(20_000))
     full, frozen = save(tmp_path / "full.edl", table)
@@ -219,7 +219,7 @@ def test_a_table_of_another_model(tmp_path: Path) -> None:
         assert len(other) == 0
 
 
-def test_changes_without_what_they_changed(tmp_path: Path) -> None:
+def test_increment_without_base_is_rejected(tmp_path: Path) -> None:
     table, chance = new_table(), np.random.default_rng(4)
     train(table, 1, chance)
     _, frozen = save(tmp_path / "full.edl", table)

@@ -57,7 +57,7 @@ def tries(client: ParameterClient, most: int = 5) -> int:
 
 
 @pytest.mark.parametrize("waits", [1, 2])
-def test_who_is_left_is_not_refused(start_servers: Any, waits: int) -> None:
+def test_push_after_partial_pushes_of_dead_workers_is_accepted(start_servers: Any, waits: int) -> None:
     servers = start_servers(asynchronous=False, grads_to_wait=waits)
     client = servers.client()
     client.initialize(MODEL, {}, SGD)
@@ -80,7 +80,7 @@ def test_a_fresh_gradient_counts_in_full(start_servers: Any) -> None:
         np.testing.assert_array_equal(value, -np.ones(3), err_msg=name)
 
 
-def test_an_old_one_is_as_old_as_its_bucket_says(start_servers: Any) -> None:
+def test_staleness_is_counted_per_bucket(start_servers: Any) -> None:
     """And in the buckets that have had nothing since, it is not old at all."""
     servers = start_servers(lr_staleness_modulation=True)
     client = servers.client()

@@ -155,7 +155,7 @@ def test_a_gradient_that_is_not_finite_reaches_no_server(start_servers: Any) -> 
     assert [store.master.status().pushes for store in servers.stores] == [1, 1]
 
 
-def test_what_the_servers_find_wrong_arrives_as_it_was_said(start_servers: Any) -> None:
+def test_validation_errors_of_servers_reach_the_caller(start_servers: Any) -> None:
     servers = start_servers(1)
     client = servers.client()
     client.initialize(MODEL, {}, SGD)

@@ -39,7 +39,7 @@ def push(pulled: Versions, mask: Any) -> ps_pb2.PushRequest:
     return ps_pb2.PushRequest.FromString(call.prepare(ROUTES, 0, mask).head)
 
 
-def test_a_server_that_is_asked_twice_has_gone_on_in_between() -> None:
+def test_second_answer_of_a_server_is_versioned_by_itself() -> None:
     """Since buckets have moved to it meanwhile."""
     call = PullCall(1, NOTHING_PULLED)
     call.accept(0, HALF, answer(version=5))
@@ -54,7 +54,7 @@ def test_some_of_a_server_are_newer() -> None:
     np.testing.assert_array_equal(call.values().versions, versions(5, 8))
 
 
-def test_what_is_known_is_replaced_by_what_is_pulled_after_all() -> None:
+def test_known_versions_are_replaced_by_a_later_pull() -> None:
     call = PullCall(1, versions(5, 5))
     call.accept(0, HALF, answer(version=5, unchanged=True))
     call.accept(1, ~HALF, answer(version=6))
@@ -72,7 +72,7 @@ def test_all_of_it_may_be_known() -> None:
     np.testing.assert_array_equal(call.values().versions, versions(5, 5))
 
 
-def test_what_has_moved_is_known_as_it_was_where_it_came_from() -> None:
+def test_moved_bucket_keeps_version_of_its_source() -> None:
     """A server that has got buckets since must not take them for as new as its own."""
     call = PullCall(1, versions(7, 6))
     assert known(call, HALF) == 7

@@ -78,7 +78,7 @@ def test_a_map_survives_the_wire() -> None:
     assert BucketMap.from_wire(sent) == moving
 
 
-def test_a_message_that_is_no_map_is_refused() -> None:
+def test_invalid_map_message_is_rejected() -> None:
     message = first_map(2).to_wire()
     message.backup[0] = message.primary[0]
     with pytest.raises(ValueError, match="backup too"):

@@ -36,7 +36,7 @@ def test_the_mean_of_whole_parameters(make_store: Any) -> None:
     np.testing.assert_allclose(small.x, np.array(LARGE) * -0.5, rtol=1e-6)
 
 
-def test_what_waits_goes_on_elsewhere() -> None:
+def test_pending_gradients_move_to_another_server() -> None:
     first = DenseParameters({"w": np.zeros(2, np.float32)}, {})
     for _ in range(2):
         first.add_pending({"w": np.array(LARGE, np.float32)})
@@ -83,7 +83,7 @@ def test_a_sum_that_is_too_large_in_one_place(place: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (3, 2), (COUNT // 2, 2)])
-def test_what_lies_in_memory_in_another_way(shape: tuple[int, ...]) -> None:
+def test_pending_gradients_of_any_memory_layout_are_added(shape: tuple[int, ...]) -> None:
     gradient = np.asfortranarray(np.arange(float(np.prod(shape))).reshape(shape).astype(np.float32))
     parameters = DenseParameters({"w": np.zeros(shape, np.float32)}, {})
     for given in (gradient, np.ascontiguousarray(gradient), gradient.astype(np.float64)):

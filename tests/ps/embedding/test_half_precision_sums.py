@@ -33,7 +33,7 @@ def test_small_ones_are_not_lost_beside_large_ones() -> None:
     np.testing.assert_allclose(found, [-(2048 + 255.5) / 512, -(2048 - 127.75) / 512], rtol=1e-3)
 
 
-def test_what_waits_goes_on_elsewhere() -> None:
+def test_pending_float16_gradients_move_to_another_server() -> None:
     first = DenseParameters({"w": np.zeros(1, np.float16)}, {})
     first.add_pending({"w": np.array([60_000], np.float16)})
     other = DenseParameters({}, {})

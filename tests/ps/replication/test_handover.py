@@ -53,7 +53,7 @@ def deliver(sender: Store, receiver: Store) -> list[str]:
     return delivered
 
 
-def test_what_was_handed_over_is_not_handed_over_again() -> None:
+def test_finished_handover_is_not_repeated_by_later_map() -> None:
     first, second = server(0), server(1)
     for store in (first, second):
         store.peers.update_routes(Routes(map=HANDED))
@@ -74,7 +74,7 @@ def test_delayed_handover_is_delivered_once() -> None:
     assert second.master.status().taken == list(range(BUCKETS))
 
 
-def test_it_waits_for_everybody_who_holds_the_bucket() -> None:
+def test_handover_waits_for_acknowledgements_of_all_replicas() -> None:
     """The backup of the next primary has entries from this one, which would be lost to it otherwise."""
     first = server(0)
     everything = dict.fromkeys(range(BUCKETS), 2)

@@ -53,7 +53,7 @@ def calls(stub: Any) -> Iterator[Any]:
         yield stub.Freeze.future(ps_pb2.FreezeRequest(name=f"cut-{number}", generation=1, flush=True))
 
 
-def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
+def test_server_with_hanging_backup_answers_status_calls(served: tuple[Store, Any]) -> None:
     store, stub = served
     waiting = list(calls(stub))
     refused = threading.Event()
@@ -66,9 +66,7 @@ def test_it_says_how_it_does(served: tuple[Store, Any]) -> None:
     assert {call.code() for call in waiting} == {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 
 
-def test_who_does_not_wait_any_more_makes_room(
-    served: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_calls_free_their_slots(served: tuple[Store, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     store, stub = served
     has_place, fence = threading.Event(), store.master.fence
 

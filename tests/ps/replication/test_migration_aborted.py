@@ -55,14 +55,14 @@ def filled() -> Store:
     return third
 
 
-def test_it_goes_with_the_next_map_that_does_not_give_it() -> None:
+def test_received_bucket_is_dropped_by_next_map_without_it() -> None:
     third = filled()
     assert third.master.status().rows == len(IDS)
     third.peers.update_routes(Routes(map=replace(PLAIN, version=5)))
     assert third.master.status().rows == 0
 
 
-def test_it_stays_until_the_map_is_there_that_gives_it() -> None:
+def test_received_bucket_is_kept_until_its_map_arrives() -> None:
     """Maps between the one that this server has and that one do not know of it yet; the sender sends it only once."""
     third = filled()
     for unaware in (2, 3):

@@ -240,7 +240,7 @@ def test_there_are_no_more_parts_than_that() -> None:
         table.export_part(0, 3, 3)
 
 
-def test_who_is_given_a_row_waits_no_longer() -> None:
+def test_imported_row_is_no_longer_waiting_for_admission() -> None:
     table = Table(SPEC, make_optimizer(ADAM), buckets=1)
     table.update([7], np.ones((1, 3), np.float32), learning_rate=1.0, step=1)
     waiting = table.export(0).waiting_ids

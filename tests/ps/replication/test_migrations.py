@@ -47,7 +47,7 @@ def test_a_backup_that_was_one_no_more_unseen_is_given_it_again() -> None:
     assert roles.to_migrate() == [(5, 2, None)]
 
 
-def test_maps_tell_since_when() -> None:
+def test_map_has_version_at_which_each_migration_began() -> None:
     """A third server comes, is lost, and comes back: every filling has the version of the map that it began with."""
     began = plan_moves(replace(PLAIN, backup=(1,) * BUCKETS), range(3))
     assert began.migrating

@@ -122,7 +122,7 @@ _EVENTS = st.lists(
 @pytest.mark.soak
 @given(st.integers(1, 6), st.sampled_from([1, 2]), _EVENTS)
 @histories(25)
-def test_after_any_events_all_ends_even_and_nothing_is_served_by_who_has_it_not(
+def test_any_events_end_balanced_and_no_server_serves_a_bucket_it_lacks(
     count: int, replicas: int, events: list[tuple[str, int]]
 ) -> None:
     servers = Servers(count, replicas)
@@ -150,7 +150,7 @@ def test_after_any_events_all_ends_even_and_nothing_is_served_by_who_has_it_not(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_what_is_even_stays_as_it_is(count: int) -> None:
+def test_balanced_map_is_unchanged(count: int) -> None:
     made = first_map(count)
     assert plan_moves(made, range(count)) is made
 
@@ -168,7 +168,7 @@ def test_a_new_server_is_given_its_share_and_no_more_is_copied(count: int) -> No
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
-def test_what_a_leaving_server_held_is_all_that_is_copied(count: int, replicas: int) -> None:
+def test_only_buckets_of_leaving_server_are_copied(count: int, replicas: int) -> None:
     servers = Servers(count, replicas)
     held = len(servers.map.held_by(1))
     servers.staying.discard(1)
@@ -179,7 +179,7 @@ def test_what_a_leaving_server_held_is_all_that_is_copied(count: int, replicas: 
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_a_server_that_was_lost_and_is_back_gets_what_it_had(count: int) -> None:
+def test_returned_server_gets_as_many_buckets_as_before(count: int) -> None:
     servers = Servers(count, 2)
     held = len(servers.map.held_by(0))
     assert servers.lose(0)

@@ -53,7 +53,7 @@ def test_a_fence_counts_only_what_the_backup_has() -> None:
     assert "worker-0" in second.store.state.fenced
 
 
-def test_a_server_that_ends_does_not_say_that_it_is_done() -> None:
+def test_stopping_server_does_not_acknowledge_pending_push() -> None:
     world = World(1)
     world.begin()
     worker = Worker(name="worker-0", routes=world.routes(), batches=1, sequence=1)

@@ -34,7 +34,7 @@ def test_state_is_that_of_the_last_writer(make_store: Any) -> None:
     assert list(small.pull().state["mean"]) == [4.0]
 
 
-def test_nothing_is_sent_to_who_has_it(make_store: Any) -> None:
+def test_pull_of_known_version_is_empty(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
     assert small.pull(known_version=1).unchanged

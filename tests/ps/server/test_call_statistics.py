@@ -81,7 +81,7 @@ def test_not_asked_for_not_sent(start_servers: Any, token: str) -> None:
     assert not asyncio.run(ask()).HasField("figures")
 
 
-def test_what_is_refused(start_servers: Any, token: str) -> None:
+def test_rejected_gradients_and_rows_are_counted(start_servers: Any, token: str) -> None:
     servers = start_servers(memory_limit=200_000)
     client = servers.client()
     client.initialize({}, {}, ADAM, [CLICKS])

@@ -29,7 +29,7 @@ def test_found_among_many() -> None:
     assert all(one.share < 0.2 for one in top if one.id not in HOT)
 
 
-def test_of_pulls_larger_than_what_is_looked_at() -> None:
+def test_hot_ids_are_found_in_pulls_larger_than_the_sample() -> None:
     hot = HotIds()
     for ids in pulls(100, 150_000, HOT, np.random.default_rng(2)):
         hot.look(ids)
@@ -44,7 +44,7 @@ def test_nothing_is_hot_where_all_are_alike() -> None:
         assert hot.top() == []
 
 
-def test_after_few_looks() -> None:
+def test_hot_ids_are_found_in_few_pulls() -> None:
     hot = HotIds()
     for ids in pulls(6, 5000, HOT, np.random.default_rng(4)):
         hot.look(ids)
@@ -72,7 +72,7 @@ def test_not_for_ever() -> None:
     assert all(one.share < 0.1 for one in hot.top()[1:])
 
 
-def test_nothing_to_tell_from() -> None:
+def test_too_few_ids_give_no_hot_ids() -> None:
     hot = HotIds()
     assert hot.top() == []
     hot.look(np.arange(10, dtype=np.int64))

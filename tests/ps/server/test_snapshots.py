@@ -69,7 +69,7 @@ def test_freezing_again_keeps_the_first(make_store: Any) -> None:
     assert list(small.pull(frozen="cut").trainable["x"]) == [1.0, 2.0]
 
 
-def test_a_released_copy_is_gone_but_not_for_who_holds_it(make_store: Any) -> None:
+def test_released_snapshot_stays_readable_for_its_holder(make_store: Any) -> None:
     small = make_store()
     small.store.master.freeze("cut", generation=1)
     held = small.store.master.frozen("cut")
@@ -131,7 +131,7 @@ def test_freeze_waits_for_a_map_in_flight() -> None:
     assert store.state.find_snapshot("cut").mask.all()
 
 
-def test_two_who_freeze_at_once_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_freezes_make_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the master was not patient enough, and asks again while the first call waits for the other copy."""
     both = first_map(2, replicas=2)
     store = Store(ServerSettings(), number=1)
@@ -186,7 +186,7 @@ def test_pull_of_a_snapshot_sends_the_requested_buckets_only() -> None:
     assert pulled == ["here"]
 
 
-def test_a_copy_that_is_released_while_it_is_written_is_none(make_store: Any, tmp_path: Path) -> None:
+def test_snapshot_released_during_save_is_not_written(make_store: Any, tmp_path: Path) -> None:
     """Not a fault of the request: its caller may have made another one since."""
     small = make_store()
     small.store.state.bucket_store.tables.declare(

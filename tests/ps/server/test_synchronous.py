@@ -24,7 +24,7 @@ def test_the_mean_of_n_gradients_is_one_update(make_store: Any) -> None:
     np.testing.assert_allclose(small.x, [-0.5, 0.5])
 
 
-def test_more_than_one_gradient_is_synchronous_whatever_else_is_said(make_store: Any) -> None:
+def test_grads_to_wait_above_one_overrides_asynchronous(make_store: Any) -> None:
     small = make_store(grads_to_wait=2, asynchronous=True)
     small.push([1.0, 1.0], worker="a")
     assert small.version == 0

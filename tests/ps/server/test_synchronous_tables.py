@@ -110,7 +110,7 @@ def test_whatever_gradients_travel_in(transfer: str, settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("transfer", TRANSFER)
-def test_what_waits_is_float32_elsewhere_too(transfer: str) -> None:
+def test_pending_gradients_are_exported_as_float32(transfer: str) -> None:
     """In a checkpoint or on the way to another server nothing else says what the numbers are."""
     small = Small(grads_to_wait=3)
     given = {number: -float(number) for number in range(1, 200)}

@@ -104,7 +104,7 @@ def test_rows_without_lookups_expire() -> None:
     assert tables.rows("users")[0].tolist() == [7]
 
 
-def test_what_does_not_fit(tmp_path: Path) -> None:
+def test_unknown_or_mismatching_tables_are_rejected(tmp_path: Path) -> None:
     tables = LocalTables([USERS])
     with pytest.raises(UserError, match="no table itmes"):
         tables.pull_rows({"itmes": IDS})

@@ -47,7 +47,7 @@ def test_rows_beyond_the_limit_are_kept_with_a_warning(caplog: pytest.LogCapture
         small.check(rows(20_000, 10))
 
 
-def test_what_fits_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_within_the_limit_log_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     few = tables()
     few.update(rows(0, 100), 0.1, 1)
     tables(limit=1 << 30).put(few.groups(ALL))

@@ -86,7 +86,7 @@ def test_not_tolerated_unless_asked_for(start_servers: Any) -> None:
         push(client, dense=np.nan)
 
 
-def test_what_overflows_on_its_way_is_not_finite_either(start_servers: Any) -> None:
+def test_gradient_that_overflows_in_transfer_is_rejected(start_servers: Any) -> None:
     client = start_servers(1, max_bad_gradients=1).client(tolerant=True, transfer="float16")
     client.initialize(MODEL, {"mean": np.zeros(2)}, SGD, [CLICKS])
     push(client, value=1e6)
@@ -122,7 +122,7 @@ def test_a_repetition_counts_once(make_store: Any) -> None:
     assert small.version == 1
 
 
-def test_it_does_not_wait_for_others_nor_is_it_too_old(make_store: Any) -> None:
+def test_rejected_batch_is_neither_pending_nor_stale(make_store: Any) -> None:
     small = make_store(grads_to_wait=2, max_bad_gradients=3)
     small.push([1.0, 1.0], worker="w")
     assert small.store.workers.push(bad_push(worker="v")).accepted

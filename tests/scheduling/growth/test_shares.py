@@ -27,7 +27,7 @@ def test_shares_count_the_dominant_resource() -> None:
     assert sizes(plan(state(machines(1, cpu=24), jobs))) == {"a": 12, "b": 4}
 
 
-def test_what_a_job_cannot_use_goes_to_the_others() -> None:
+def test_capacity_beyond_maximum_goes_to_other_jobs() -> None:
     jobs = (job("a", workers(1, 2, cpu=1)), job("b", workers(1, 60, cpu=1)))
     assert sizes(plan(state(machines(1, cpu=12), jobs))) == {"a": 2, "b": 10}
 

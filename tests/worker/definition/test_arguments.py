@@ -63,7 +63,7 @@ def test_conversion(function: Any, given: dict[str, str], expected: dict[str, An
         ({"withd": "3"}, "f has no argument withd. Did you mean width?"),
     ],
 )
-def test_what_does_not_fit_is_named(given: dict[str, str], words: str) -> None:
+def test_mismatching_argument_is_named(given: dict[str, str], words: str) -> None:
     with pytest.raises(UserError) as caught:
         convert_arguments(annotated, given, name="f")
     assert words in str(caught.value)

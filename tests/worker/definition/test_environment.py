@@ -21,7 +21,7 @@ def test_threads_are_handed_on() -> None:
     assert environment["OMP_NUM_THREADS"] == "3"
 
 
-def test_what_the_user_set_stays() -> None:
+def test_variables_set_by_user_are_kept() -> None:
     environment = {"ELASTICDL_THREADS": "3", "TF_CPP_MIN_LOG_LEVEL": "0", "OMP_NUM_THREADS": "1"}
     prepare_environment(environment)
     assert environment["TF_CPP_MIN_LOG_LEVEL"] == "0"

@@ -78,6 +78,6 @@ def test_missing_model_function(load: Callable[..., ModelDefinition]) -> None:
         load("costum_model")
 
 
-def test_something_that_is_no_function(load: Callable[..., ModelDefinition]) -> None:
+def test_name_of_another_type_than_function_is_rejected(load: Callable[..., ModelDefinition]) -> None:
     with pytest.raises(UserError, match=r"not_a_function in .* is a int, not a function"):
         load(loss="not_a_function")

@@ -120,7 +120,9 @@ def test_module_that_exits(zoo: Callable[..., Path]) -> None:
         ("custom_model", ["names no module"]),
     ],
 )
-def test_what_does_not_exist_is_named(zoo: Callable[..., Path], model_def: str, words: list[str]) -> None:
+def test_missing_module_or_function_is_named(
+    zoo: Callable[..., Path], model_def: str, words: list[str]
+) -> None:
     with pytest.raises(UserError) as caught:
         load(zoo(numbers___in__one=FUNCTIONS), model_def)
     assert all(word in str(caught.value) for word in words)

@@ -56,7 +56,7 @@ class Mixed(tf.keras.Model):
         return self.out(tf.concat([rows, self.bag(ids) + ragged, self.dense(ids / 30)], 1))
 
 
-def test_they_are_of_the_layers_own_kind(policy: str) -> None:
+def test_embedding_output_has_dtype_of_policy(policy: str) -> None:
     layer = elasticdl.keras.Embedding(4)
     wanted = tf.keras.layers.Embedding(30, 4)(IDS).dtype
     assert layer(IDS).dtype == wanted
@@ -66,7 +66,7 @@ def test_they_are_of_the_layers_own_kind(policy: str) -> None:
 
 @pytest.mark.parametrize("make_model", [network, Mixed])
 @pytest.mark.parametrize("where", ["servers", "one worker"])
-def test_it_learns(
+def test_half_precision_model_learns(
     make_definition: Callable[..., ModelDefinition],
     table_servers: tuple[list[Any], list[str]],
     policy: str,

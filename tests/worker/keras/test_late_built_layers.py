@@ -80,7 +80,7 @@ class Never(Network):
     ],
 )
 @pytest.mark.parametrize("where", ["servers", "one worker"])
-def test_it_is_trained_where_it_is_used(
+def test_layer_used_by_some_batches_is_trained_by_them(
     make_definition: Callable[..., ModelDefinition],
     table_servers: tuple[list[Any], list[str]],
     tmp_path: Path,
@@ -129,7 +129,7 @@ class Translator(tf.keras.Model):
         return self.out(tf.concat([ids, before], axis=1))
 
 
-def test_it_predicts_without_what_only_training_needs(
+def test_prediction_works_without_training_only_layers(
     make_definition: Callable[..., ModelDefinition],
 ) -> None:
     trainer = KerasTrainer(definition=make_definition(), model=Translator())
@@ -149,7 +149,7 @@ class InPairs(Network):
         return self.out(sums)
 
 
-def test_it_is_built_by_whole_batches(make_definition: Callable[..., ModelDefinition]) -> None:
+def test_layers_are_built_by_whole_batches(make_definition: Callable[..., ModelDefinition]) -> None:
     definition = make_definition(
         loss=lambda labels, predictions: (labels - predictions) ** 2,
         optimizer=lambda: tf.keras.optimizers.SGD(0.1),

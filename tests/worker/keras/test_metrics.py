@@ -333,7 +333,7 @@ def test_metrics_of_single_outputs(make_definition: Callable[..., ModelDefinitio
         ),
     ],
 )
-def test_what_is_no_metric(evaluator: Callable[..., KerasTrainer], given: Any, words: str) -> None:
+def test_invalid_metric_is_rejected(evaluator: Callable[..., KerasTrainer], given: Any, words: str) -> None:
     trainer = evaluator(lambda: given, (1,))
     (batch,) = batches(*BINARY, [])
     with pytest.raises(UserError) as caught:

@@ -71,7 +71,7 @@ def by_head(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_it_is_as_in_keras(
+def test_unused_variables_stay_as_in_keras(
     trainer: Callable[..., KerasTrainer], table_servers: tuple[list[Any], list[str]], name: str
 ) -> None:
     client = ParameterClient(table_servers[1], "token", "worker-0", generation=1, patience_seconds=60)

@@ -24,7 +24,7 @@ def test_one_at_a_time() -> None:
     exchange.close()
 
 
-def test_errors_are_raised_once_where_it_is_waited_for() -> None:
+def test_error_is_raised_once_to_the_waiting_caller() -> None:
     nudged = threading.Event()
     exchange = Exchange(nudge=nudged.set)
 
@@ -42,7 +42,7 @@ def test_errors_are_raised_once_where_it_is_waited_for() -> None:
     exchange.close()
 
 
-def test_what_is_being_done_is_finished_before_it_is_closed() -> None:
+def test_close_waits_for_running_work() -> None:
     exchange, done = Exchange(), []
     exchange.give(lambda: done.append(1))
     exchange.close()

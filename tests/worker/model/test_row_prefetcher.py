@@ -121,7 +121,7 @@ def test_another_batch_than_the_one_foreseen() -> None:
     model.ahead.close()
 
 
-def test_who_asks_hears_what_went_wrong() -> None:
+def test_failed_prefetch_raises_when_rows_are_used() -> None:
     model = Model()
     given = batches(6)
     train(model, given[:4])

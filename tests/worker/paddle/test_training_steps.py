@@ -156,7 +156,9 @@ def test_an_optimizer_of_the_users_own(make_definition: Any, table_servers: Any,
         ),
     ],
 )
-def test_what_servers_cannot_do_is_said(optimizer: Optimizer, message: str, make_definition: Any) -> None:
+def test_optimizer_unsupported_by_servers_is_rejected(
+    optimizer: Optimizer, message: str, make_definition: Any
+) -> None:
     trainer = PaddleTrainer(model(), make_definition(loss=cross_entropy, optimizer=optimizer))
     with pytest.raises(UserError, match=message):
         trainer.optimizer_config()

@@ -85,7 +85,7 @@ def trainer(make: Callable[..., TorchTrainer]) -> TorchTrainer:
     return make(Network)
 
 
-def test_servers_would_not_hear_of_it(trainer: TorchTrainer) -> None:
+def test_model_that_changes_its_parameters_is_rejected_with_servers(trainer: TorchTrainer) -> None:
     with pytest.raises(UserError, match=r"changes parameters while it computes: rows.weight") as caught:
         trainer.gradients(BATCH)
     assert "max_norm" in caught.value.hint

@@ -109,7 +109,7 @@ def test_of_another_optimizer(make_definition: Any) -> None:
         trainer_of(OPTIMIZERS[0], make_definition).set_optimizer_state(adam.optimizer_state())
 
 
-def test_what_cannot_be_saved_is_said(make_definition: Any) -> None:
+def test_optimizer_state_that_cannot_be_saved_is_rejected(make_definition: Any) -> None:
     trainer = trainer_of(lambda p: optim.LBFGS(p), make_definition)
     for batch in batches(2):
         trainer.train(batch)

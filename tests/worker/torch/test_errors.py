@@ -59,7 +59,7 @@ def test_a_column_against_a_row(trainer_with: Any) -> None:
     assert trainer.train(batch_of(torch.zeros(8, 1))) > 0
 
 
-def test_a_loss_that_is_none(trainer_with: Any) -> None:
+def test_loss_without_gradient_is_rejected(trainer_with: Any) -> None:
     with pytest.raises(UserError, match=r"loss\(\) returns float"):
         trainer_with(lambda labels, predictions: 1.0).train(batch_of(None))
     with pytest.raises(UserError, match="does not depend on the parameters"):

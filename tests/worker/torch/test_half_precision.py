@@ -63,7 +63,7 @@ def clip(optimizer: Any, parameters: list[Any]) -> None:
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("network", [Halved, Cast])
 @pytest.mark.parametrize("where", ["servers", "one worker"])
-def test_it_learns(
+def test_half_precision_model_learns(
     make_definition: Callable[..., ModelDefinition],
     table_servers: tuple[list[Any], list[str]],
     network: Callable[..., Any],

@@ -133,7 +133,7 @@ def pulled(loop: TrainingLoop) -> float:
     return float(trainer.value)
 
 
-def test_it_begins_with_what_it_began_with(
+def test_lost_model_restarts_with_initial_values(
     loop: TrainingLoop, table_servers: tuple[list[Any], list[str]]
 ) -> None:
     link: Any = loop._link

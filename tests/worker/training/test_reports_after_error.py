@@ -30,14 +30,14 @@ def test_servers_know_which_shard_without_order_has_been_begun(
     assert last_push(table_servers) == (7, SHARD.start, 2)
 
 
-def test_servers_know_that_a_shard_without_order_is_gone_through(
+def test_last_push_of_unordered_shard_has_its_end(
     loop: Any, table_servers: tuple[list[Any], list[str]]
 ) -> None:
     train(loop, batch(110, atomic=True), batch(130, atomic=True))
     assert last_push(table_servers) == (7, SHARD.end, 2)
 
 
-def test_servers_hear_of_no_place_beyond_what_was_given_up(
+def test_pushed_position_stays_within_truncated_lease(
     loop: Any, table_servers: tuple[list[Any], list[str]]
 ) -> None:
     """Where samples could not be read, batches do not lie where the master thinks."""
@@ -66,7 +66,7 @@ def test_bad_records_are_reported_before_the_batch_behind_them(
     assert loop._link.bad == [(100, 103)]
 
 
-def test_what_was_pushed_is_reported_before_the_program_fails(loop: Any) -> None:
+def test_pushed_batches_are_reported_before_program_error(loop: Any) -> None:
     loop._last_report_seconds = 60.0
     loop._trainer.given = [batch(110), batch(120), batch(130, features="bad")]
     with pytest.raises(ZeroDivisionError):

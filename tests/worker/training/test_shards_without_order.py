@@ -41,7 +41,9 @@ def test_of_one_that_was_promised_in_part_all_is_given_up(
     assert last_push(table_servers) == (0, 0, 0)
 
 
-def test_what_lies_before_the_disorder_is_kept(loop: Any, table_servers: tuple[list[Any], list[str]]) -> None:
+def test_batches_before_unordered_part_are_kept(
+    loop: Any, table_servers: tuple[list[Any], list[str]]
+) -> None:
     ask_for(loop, 120)
     train(loop, batch(110), batch(120, atomic=True), batch(130, atomic=True))
     assert loop._link.given_up == [(7, 120), (7, 110)]

@@ -23,7 +23,7 @@ def _service(**more: bool) -> DataShardService:
     )
 
 
-def test_what_a_checkpoint_says(train: Train) -> None:
+def test_checkpoint_lists_pending_and_current_ranges(train: Train) -> None:
     service = _service()
     train(service, shards=2)
     service.fetch_shard()
@@ -76,7 +76,7 @@ def test_back_in_the_same_program(train: Train) -> None:
         '{"dataset_name": "numbers", "dataset_size": 60, "current_epoch": 1, "todo": [[0, 61]], "doing": []}',
     ],
 )
-def test_what_is_no_checkpoint_changes_nothing(train: Train, content: str) -> None:
+def test_invalid_checkpoint_is_rejected_without_effect(train: Train, content: str) -> None:
     service = _service()
     train(service, shards=1)
     assert not service.restore_shard_from_checkpoint(content)

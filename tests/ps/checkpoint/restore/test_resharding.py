@@ -55,7 +55,9 @@ def test_the_shares_are_the_whole(snapshot: NamedArrays, servers: int) -> None:
 
 
 @given(snapshots(), st.integers(1, 5), st.integers(1, 5))
-def test_it_does_not_matter_how_it_was_cut_before(snapshot: NamedArrays, before: int, after: int) -> None:
+def test_shares_are_independent_of_earlier_server_count(
+    snapshot: NamedArrays, before: int, after: int
+) -> None:
     merged = merge([share(snapshot, server, before) for server in range(before)])
     for server in range(after):
         assert flat(share(merged, server, after)) == flat(share(snapshot, server, after))

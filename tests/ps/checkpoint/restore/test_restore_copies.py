@@ -169,7 +169,9 @@ def test_the_next_generation_waits_for_its_map_too(
             np.testing.assert_array_equal(value, SAVED[name], err_msg=f"{name} on {store.number}")
 
 
-def test_it_is_restored_once(make_cluster: Any, start_servers: Any, checkpoint: tuple[Path, Array]) -> None:
+def test_checkpoint_is_restored_once_per_generation(
+    make_cluster: Any, start_servers: Any, checkpoint: tuple[Path, Array]
+) -> None:
     cluster = make_cluster(1)
     folder, _ = checkpoint
     cluster.tell(0, restore_from=folder, mapped=True)
@@ -184,7 +186,7 @@ def test_it_is_restored_once(make_cluster: Any, start_servers: Any, checkpoint: 
     np.testing.assert_array_equal(client.pull().trainable["c"], SAVED["c"] - 1)
 
 
-def test_what_is_about_to_be_handed_over_is_restored_too(checkpoint: tuple[Path, Array]) -> None:
+def test_bucket_in_handover_is_restored(checkpoint: tuple[Path, Array]) -> None:
     """A server may have missed the first map of a generation."""
     folder, _ = checkpoint
     handed = BucketMap(

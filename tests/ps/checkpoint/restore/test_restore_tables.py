@@ -179,7 +179,7 @@ def test_a_table_that_is_new_in_the_model_starts_empty(start_servers: Any, tmp_p
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["other options", "another"])
-def test_no_copy_for_the_master_before_a_worker_has_said_the_optimizer(
+def test_restored_model_has_no_snapshot_before_optimizer_is_known(
     start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """It could lack rows, and would be void as soon as the optimizer is another."""

@@ -98,7 +98,7 @@ def test_a_server_that_finds_another_file_refuses(zoo: Zoo, module: str) -> None
         initialize(store, config)
 
 
-def test_what_is_loaded_is_what_counts(zoo: Zoo) -> None:
+def test_file_edited_after_import_has_no_effect(zoo: Zoo) -> None:
     store = new_store(zoo)
     store.open()
     config = zoo.config()

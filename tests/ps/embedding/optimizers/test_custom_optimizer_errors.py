@@ -47,7 +47,7 @@ def returning(what: Any, **changed: Any) -> CustomRule:
         (returning(np.zeros(2), n=np.zeros(2)), "other slots .* n"),
     ],
 )
-def test_what_it_returns_is_looked_at(rule: CustomRule, describe_error: str) -> None:
+def test_invalid_return_value_is_rejected(rule: CustomRule, describe_error: str) -> None:
     value = np.ones(2, np.float32)
     with pytest.raises(UserError, match=describe_error):
         rule.update("w", value, value, {"m": value}, 0.1, 1)

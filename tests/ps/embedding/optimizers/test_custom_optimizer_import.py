@@ -63,7 +63,7 @@ def was_free(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[boo
     sys.modules.pop("slow_one", None)
 
 
-def test_when_a_worker_tells_of_it(store: Store, was_free: list[bool]) -> None:
+def test_server_is_free_while_worker_announces_optimizer(store: Store, was_free: list[bool]) -> None:
     store.open()
     values = {"x": np.ones(2, np.float32)}
     store.workers.initialize(InitialModel(trainable=values, state={}, optimizer=NAMED), generation=1)
@@ -76,7 +76,7 @@ def receive(store: Store, entry: ps_pb2.Entry) -> None:
     store.peers.receive(1, "other", 1, entry, everything, decode_entry(entry, memoryview(b"")))
 
 
-def test_when_another_server_tells_of_it(store: Store, was_free: list[bool]) -> None:
+def test_server_is_free_while_primary_announces_optimizer(store: Store, was_free: list[bool]) -> None:
     store.open()
     receive(store, ps_pb2.Entry(initialize=ps_pb2.InitializeRequest(generation=1, optimizer=NAMED)))
     assert was_free == [True]

@@ -68,7 +68,7 @@ def of_row(optimizer: elasticdl.Optimizer, updates: int) -> list[float]:
 
 
 @pytest.mark.parametrize("of", [of_parameter, of_row])
-def test_what_is_remembered_is_what_was_put_there(of: Any) -> None:
+def test_slots_keep_their_values_in_any_order(of: Any) -> None:
     assert of(LastTwo(), 3) == [-3.0, 3.0, 2.0, -1.5]
 
 

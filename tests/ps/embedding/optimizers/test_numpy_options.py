@@ -26,7 +26,7 @@ from elasticdl.wire import ps_pb2
     ],
     ids=lambda options: next(reversed(options)),
 )
-def test_it_is_trained_and_saved(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_table_with_numpy_options_trains_and_saves(tmp_path: Path, options: dict[str, Any]) -> None:
     spec = TableSpec(name="t", **options)
     optimizer = make_optimizer(ps_pb2.OptimizerConfig(name="sgd", flavor="torch"))
     tables = LocalTables([spec], optimizer=optimizer)

@@ -35,7 +35,7 @@ def test_every_optimizer_takes_every_option_it_names(flavor: str, name: str) -> 
         ("adam", "torch", {"epsilon": float("inf")}, "option epsilon of the optimizer adam is inf"),
     ],
 )
-def test_what_does_not_exist_is_named(
+def test_unknown_optimizer_flavor_or_option_is_named(
     name: str, flavor: str, options: dict[str, float], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

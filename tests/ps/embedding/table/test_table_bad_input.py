@@ -109,7 +109,7 @@ def test_options_that_are_no_numbers(value: Any) -> None:
         as_initializer({"kind": "normal", "stddev": value})
 
 
-def test_the_ends_of_what_is_possible() -> None:
+def test_extreme_valid_options_are_accepted() -> None:
     narrow = TableSpec(name="t", width=1, seed=-(1 << 63), admit_after=(1 << 32) - 1)
     assert of_config(to_config(narrow)) == narrow
     same = as_initializer({"kind": "uniform", "low": np.float32(0.5), "high": 1})

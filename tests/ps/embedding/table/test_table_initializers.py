@@ -93,6 +93,6 @@ def test_constants() -> None:
         ("normal", {"stddev": math.inf}, "stddev of the initializer normal is inf"),
     ],
 )
-def test_what_does_not_exist_is_named(kind: str, options: dict[str, float], message: str) -> None:
+def test_unknown_initializer_or_option_is_named(kind: str, options: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Initializer(kind=kind, options=options)

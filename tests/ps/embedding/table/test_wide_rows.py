@@ -65,7 +65,7 @@ def test_copies_and_changes_of_rows_that_come_and_go(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [8, 100, 512, 4096])
-def test_only_what_has_changed(width: int) -> None:
+def test_increment_of_wide_rows_holds_only_changes(width: int) -> None:
     table = new_table(width, buckets=1)
     train(table, np.arange(90))
     first = table.freeze(mark=True)

@@ -51,13 +51,13 @@ def checkpoint(folder: Path, values: dict[str, Any], servers: int, step: int = 7
     return folder
 
 
-def test_it_joins_as_what_it_is(job: Job) -> None:
+def test_server_joins_with_name_role_and_loopback_address(job: Job) -> None:
     assert (job.request.node, job.request.role) == ("ps-0", "ps")
     assert job.request.incarnation
     assert job.request.address.startswith("127.0.0.1:")
 
 
-def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: str) -> None:
+def test_server_listens_with_tls_as_configured(tmp_path: Path, token: str) -> None:
     made = Credentials.make("mine")
     for name, text in made.files().items():
         (tmp_path / name).write_text(text)
@@ -89,7 +89,7 @@ def test_it_listens_and_encrypts_as_its_environment_says(tmp_path: Path, token: 
         kept.close()
 
 
-def test_it_does_not_join_a_master_of_another_authority(tmp_path: Path, token: str) -> None:
+def test_server_rejects_master_of_another_authority(tmp_path: Path, token: str) -> None:
     made, other = Credentials.make("mine"), Credentials.make("mine")
     for name, text in made.files().items():
         (tmp_path / name).write_text(text)
@@ -128,7 +128,7 @@ def test_it_does_not_join_a_master_of_another_authority(tmp_path: Path, token: s
     assert master.joined.empty()
 
 
-def test_it_trains_and_goes_when_the_job_is_over(job: Job) -> None:
+def test_server_applies_push_and_exits_when_job_finishes(job: Job) -> None:
     job.master.want(generation=1)
     client = job.client(1)
     client.initialize(MODEL, {}, SGD)
@@ -138,19 +138,19 @@ def test_it_trains_and_goes_when_the_job_is_over(job: Job) -> None:
     assert job.process.wait(60) == 0
 
 
-def test_it_goes_when_drained(job: Job) -> None:
+def test_drained_server_exits_with_zero(job: Job) -> None:
     job.master.want(generation=1, drain=True)
     assert job.process.wait(60) == 0
 
 
-def test_it_goes_when_terminated_and_says_that_it_was(job: Job) -> None:
+def test_terminated_server_exits_with_its_own_code(job: Job) -> None:
     """The master did not announce it: the process was terminated, and has not ended by itself."""
     assert job.master.watched.acquire(timeout=60)
     job.process.send_signal(signal.SIGTERM)
     assert job.process.wait(60) == EXIT_TERMINATED
 
 
-def test_it_answers_nothing_before_it_knows_its_generation(job: Job) -> None:
+def test_server_without_generation_rejects_calls(job: Job) -> None:
     assert job.master.watched.acquire(timeout=60)
     answers = iter([False])
     with pytest.raises(CallStopped):
@@ -159,7 +159,7 @@ def test_it_answers_nothing_before_it_knows_its_generation(job: Job) -> None:
     assert (status.generation, status.ready) == (-1, False)
 
 
-def test_it_starts_from_a_checkpoint(job: Job, tmp_path: Path) -> None:
+def test_server_restores_checkpoint_at_start(job: Job, tmp_path: Path) -> None:
     values = {name: value + 100 for name, value in MODEL.items()}
     job.master.want(generation=1, restore_from=str(checkpoint(tmp_path / "version-7", values, 3)))
     client = job.client(1)
@@ -200,7 +200,7 @@ def test_unusable_checkpoint_is_reported_to_the_master(job: Job, tmp_path: Path)
     assert job.process.wait(60) == EXIT_DEFINITION_ERROR
 
 
-def test_it_outlives_its_master(job: Job) -> None:
+def test_server_serves_while_master_restarts(job: Job) -> None:
     job.master.want(generation=1)
     client = job.client(1)
     client.initialize(MODEL, {}, SGD)

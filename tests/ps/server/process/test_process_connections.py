@@ -16,7 +16,7 @@ for now, most in ((300, 4096), (200, 4096), (4096, 4096)):
 """
 
 
-def test_it_asks_for_all_that_it_may_have() -> None:
+def test_server_raises_open_file_limit_to_hard_limit() -> None:
     describe_error = subprocess.run(
         [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
     )

@@ -15,7 +15,9 @@ from elasticdl.ps.server.membership import Member
 from elasticdl.ps.server.parameter_server import ParameterServer
 
 
-def test_its_exit_code_says_so_though_the_master_is_away(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_definition_error_has_its_exit_code_without_master(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(membership, "_TELLING_SECONDS", 0.05)
     identity = Identity(node="ps-0", number=0, master_address="127.0.0.1:1", token=token)
     member = Member(identity, ParameterServer(token=token), settings_of)

@@ -228,7 +228,7 @@ def test_callback_that_fails(trainer: Callable[..., KerasTrainer]) -> None:
     assert "test_callback_events.py" in caught.value.traceback
 
 
-def test_what_is_no_list(trainer: Callable[..., KerasTrainer]) -> None:
+def test_callbacks_that_are_no_list_are_rejected(trainer: Callable[..., KerasTrainer]) -> None:
     with pytest.raises(UserError, match="returns a TerminateOnNaN, not a list"):
         trainer(lambda: callbacks.TerminateOnNaN()).callbacks(leader=True, epochs=1)
 

@@ -210,7 +210,7 @@ def test_freezing_by_turns_makes_each_graph_once(
 
 
 @pytest.mark.parametrize("where", ["servers", "one worker"])
-def test_what_was_frozen_when_the_model_was_made(
+def test_layer_frozen_at_build_cannot_be_trained_later(
     make: Callable[..., KerasTrainer], on_servers: Callable[[KerasTrainer], Model], where: str
 ) -> None:
     def frozen() -> Any:

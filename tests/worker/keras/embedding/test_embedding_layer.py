@@ -149,7 +149,7 @@ def test_keras_initializers_are_understood() -> None:
         elasticdl.keras.Embedding(8, initializer=tf.keras.initializers.Orthogonal())
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_invalid_layer_arguments_are_rejected() -> None:
     with pytest.raises(UserError, match="combiner 'max'"):
         elasticdl.keras.Embedding(4, combiner="max")
     with pytest.raises(UserError, match="width of 0"):

@@ -75,7 +75,7 @@ def train(trainer: KerasTrainer, steps: int = 4) -> tuple[LocalModel, list[float
 
 
 @pytest.mark.parametrize("network", [functional, Subclassed])
-def test_it_is_moved_and_learns(
+def test_large_embedding_moves_to_servers_and_learns(
     make: Callable[..., KerasTrainer], caplog: pytest.LogCaptureFixture, network: Callable[[], Any]
 ) -> None:
     with caplog.at_level(logging.INFO, "elasticdl.worker"):
@@ -169,7 +169,7 @@ NORMAL = {"embeddings_initializer": "random_normal"}
         "frozen",
     ],
 )
-def test_those_that_would_not_be_the_same_stay(
+def test_embedding_without_equivalent_table_stays_in_worker(
     make: Callable[..., KerasTrainer], caplog: pytest.LogCaptureFixture, network: Callable[[], Any], why: str
 ) -> None:
     trainer = make(network)
@@ -254,7 +254,7 @@ def test_exported_it_is_ordinary(make: Callable[..., KerasTrainer], tmp_path: Pa
     assert trainer.train(BATCH) > 0
 
 
-def test_who_evaluates_without_servers_has_an_ordinary_one(
+def test_evaluation_without_servers_uses_ordinary_embedding(
     make: Callable[..., KerasTrainer], tmp_path: Path
 ) -> None:
     train(trainer := make())

@@ -153,7 +153,9 @@ def test_a_model_of_nothing_but_tables_follows_its_schedule(
     assert losses[0] > losses[1] > losses[2] > losses[3] == losses[4] == losses[5]
 
 
-def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_path: Path) -> None:
+def test_training_restored_from_checkpoint_continues_with_same_losses(
+    trainer: Callable[..., KerasTrainer], tmp_path: Path
+) -> None:
     half = LocalModel(trainer(), restore_from="", first_step=0)
     whole = LocalModel(trainer(), restore_from="", first_step=0)
     losses = []
@@ -168,7 +170,7 @@ def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_
     )
 
 
-def test_what_evaluates_has_the_rows_of_a_checkpoint_and_makes_none(
+def test_evaluation_restores_rows_and_creates_none(
     trainer: Callable[..., KerasTrainer], tmp_path: Path
 ) -> None:
     trained = LocalModel(made := trainer(), restore_from="", first_step=0)

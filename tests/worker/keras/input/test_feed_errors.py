@@ -47,7 +47,9 @@ def number(record: Any) -> Any:
         (lambda dataset, *_: dataset.map(lambda r: (r, r)).cache("file"), "stores its samples in files"),
     ],
 )
-def test_what_it_must_not_return(fail: Callable[[Any], UserError], feed: Any, words: str) -> None:
+def test_invalid_return_value_of_feed_is_rejected(
+    fail: Callable[[Any], UserError], feed: Any, words: str
+) -> None:
     error = fail(feed)
     assert words in error.message
     assert error.hint

@@ -106,7 +106,9 @@ def test_servers_do_the_same(
     assert_servers_do_the_same(lambda: trainer(own), batches(), table_servers[1])
 
 
-def test_it_goes_on_from_a_checkpoint(trainer: Callable[..., KerasTrainer], tmp_path: Path) -> None:
+def test_custom_optimizer_continues_from_checkpoint(
+    trainer: Callable[..., KerasTrainer], tmp_path: Path
+) -> None:
     assert_goes_on_from_a_checkpoint(lambda: trainer(own), batches(), tmp_path, rtol=1e-6)
 
 

@@ -63,7 +63,7 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_computes_otherwise_is_refused(name: str) -> None:
+def test_legacy_optimizer_with_other_formula_is_rejected(name: str) -> None:
     with pytest.raises(UserError, match=r"legacy.* computes otherwise"):
         KerasOptimizer(lambda: OTHERS[name](legacy), name="test").config({})
     KerasOptimizer(lambda: OTHERS[name](tf.keras.optimizers), name="test").config({})

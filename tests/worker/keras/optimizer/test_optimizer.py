@@ -126,7 +126,9 @@ def test_settings_for_servers(trainer: Callable[..., KerasTrainer]) -> None:
         (lambda: None, "returns a NoneType"),
     ],
 )
-def test_what_cannot_be_done(trainer: Callable[..., KerasTrainer], optimizer: Any, words: str) -> None:
+def test_optimizer_unsupported_by_servers_is_rejected(
+    trainer: Callable[..., KerasTrainer], optimizer: Any, words: str
+) -> None:
     with pytest.raises(UserError) as caught:
         trainer(optimizer).optimizer_config()
     assert words in str(caught.value)

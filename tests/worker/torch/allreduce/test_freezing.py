@@ -134,7 +134,7 @@ def test_from_the_first_step_on(make_loop: Callable[[type], Any]) -> None:
     assert trained(body_after_each_step(make_loop(InTheMiddle))) == ([False] * STEPS + [True] * STEPS) * 2
 
 
-def test_what_is_frozen_where_the_gradients_are_there_already(make_loop: Callable[[type], Any]) -> None:
+def test_parameters_frozen_after_backward_are_not_updated(make_loop: Callable[[type], Any]) -> None:
     assert trained(body_after_each_step(make_loop(ByBatches))) == [True] + [False] * (EPOCHS * STEPS - 1)
 
 

@@ -148,7 +148,7 @@ def test_patience_goes_on(trainer: Any) -> None:
     assert runner.stop_training
 
 
-def test_what_writes_files_hears_nothing_of_the_past(trainer: Any, tmp_path: Path) -> None:
+def test_callback_that_writes_files_gets_no_past_events(trainer: Any, tmp_path: Path) -> None:
     class Recorder:
         writes_files = True
 

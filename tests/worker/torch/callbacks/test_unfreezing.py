@@ -122,7 +122,7 @@ def test_servers_do_as_one_worker_does(
 
 
 @pytest.mark.parametrize("how", ["servers", "all-reduce"])
-def test_what_was_frozen_when_the_model_was_made(
+def test_layer_frozen_at_build_cannot_be_trained_later(
     make: Callable[..., TorchTrainer], on_servers: Callable[[TorchTrainer], Model], how: str
 ) -> None:
     trainer = make(frozen(Network))

@@ -186,7 +186,7 @@ def test_a_state_dict_has_the_rows(tmp_path: Any) -> None:
     torch.testing.assert_close(other(SPARSE[PLACES]), model(SPARSE[PLACES]), rtol=0, atol=0)
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_invalid_layer_arguments_are_rejected() -> None:
     bag = elasticdl.torch.EmbeddingBag(4)
     with pytest.raises(UserError, match="mode 'max'"):
         elasticdl.torch.EmbeddingBag(4, mode="max")

@@ -60,7 +60,7 @@ def make(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Torch
     return make
 
 
-def test_those_that_are_large_and_only_those(
+def test_only_large_embeddings_move_to_servers(
     make: Callable[..., TorchTrainer], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "elasticdl.worker"):
@@ -113,7 +113,7 @@ def doubled() -> Any:
     ],
     ids=["loaded", "drawn again", "a row", "float64", "padding", "norm"],
 )
-def test_those_that_would_not_be_the_same_stay(
+def test_embedding_without_equivalent_table_stays_in_worker(
     make: Callable[..., TorchTrainer],
     caplog: pytest.LogCaptureFixture,
     network: Callable[[], Any],
@@ -193,13 +193,13 @@ def test_embedding_with_other_uses_of_its_rows_is_not_moved(make: Callable[..., 
 
 
 @pytest.mark.parametrize(("kind", "plain"), [(MovedEmbedding, nn.Embedding), (MovedBag, nn.EmbeddingBag)])
-def test_it_stays_on_its_device(kind: Any, plain: Any) -> None:
+def test_moved_embedding_stays_on_its_device(kind: Any, plain: Any) -> None:
     replaced = plain(ROWS, 8, device="meta")
     moved = kind(replaced, name="large", initializer=Initializer(kind="zeros"))
     assert {parameter.device.type for parameter in moved.parameters()} == {"meta"}
 
 
-def test_who_evaluates_without_servers_has_ordinary_ones(
+def test_evaluation_without_servers_uses_ordinary_embedding(
     make: Callable[..., TorchTrainer], tmp_path: Path
 ) -> None:
     trained = LocalModel(trainer := make(), restore_from="", first_step=0)

@@ -385,7 +385,7 @@ def test_a_batch_that_is_passed_over_leaves_nothing_behind(
         assert np.isfinite(value).all()
 
 
-def test_what_was_never_finite_spoils_nothing(
+def test_batch_statistics_of_masked_batches_stay_finite(
     served: Callable[..., tuple[ServedModel, TorchTrainer]],
 ) -> None:
     model, own = served(Masked, tolerant=True)

@@ -130,9 +130,7 @@ def test_one_worker_alone_trains_its_rows_and_goes_on_from_a_checkpoint(
     assert [second.train(BATCH, position=16, batches=1) for _ in range(5)] == losses[5:]
 
 
-def test_what_evaluates_gets_the_rows_of_a_checkpoint(
-    trainer: Callable[..., TorchTrainer], tmp_path: Path
-) -> None:
+def test_evaluation_restores_rows_of_checkpoint(trainer: Callable[..., TorchTrainer], tmp_path: Path) -> None:
     trained = LocalModel(made := trainer(), restore_from="", first_step=0)
     trained.prepare(BATCH)
     trained.train(BATCH, position=16, batches=1)

@@ -78,7 +78,7 @@ def test_nothing_is_made_before_it_is_asked_for_where_computing_takes_every_core
     assert len(given) == 7
 
 
-def test_who_waits_for_other_things_too_is_nudged(stream: Any) -> None:
+def test_consumer_is_notified_when_batch_is_ready(stream: Any) -> None:
     nudged = threading.Event()
     batches = prefetch_batches(stream(shards(2, 2), threads=2), nudged.set)
     seen: list[float] = []
@@ -94,7 +94,7 @@ def test_who_waits_for_other_things_too_is_nudged(stream: Any) -> None:
     assert seen == [0, 1, 2, 3]
 
 
-def test_what_is_not_made_in_the_background_yet_becomes_so() -> None:
+def test_plain_iterator_is_prefetched() -> None:
     batches = prefetch_batches(
         iter([Batch(shard=shards(1, 1)[0], position=1, size=1, atomic=False, last=True)]), lambda: None
     )
@@ -181,7 +181,7 @@ def test_closing_while_waiting_for_a_shard(stream: Any) -> None:
     assert touched == [0]
 
 
-def test_closing_tells_the_shards(stream: Any) -> None:
+def test_close_closes_the_shard_source(stream: Any) -> None:
     class Leases:
         def __init__(self) -> None:
             self.closed = threading.Event()

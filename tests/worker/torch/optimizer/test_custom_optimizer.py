@@ -96,11 +96,13 @@ def test_servers_do_the_same(
     assert_servers_do_the_same(lambda: trainer(own), batches(), table_servers[1])
 
 
-def test_it_goes_on_from_a_checkpoint(trainer: Callable[[Any], TorchTrainer], tmp_path: Path) -> None:
+def test_custom_optimizer_continues_from_checkpoint(
+    trainer: Callable[[Any], TorchTrainer], tmp_path: Path
+) -> None:
     assert_goes_on_from_a_checkpoint(lambda: trainer(own), batches(), tmp_path, rtol=0)
 
 
-def test_it_may_come_with_a_schedule() -> None:
+def test_custom_optimizer_may_have_a_schedule() -> None:
     def scheduled() -> Any:
         return Adagrad(0.5), lambda made: torch.optim.lr_scheduler.StepLR(made, 1, gamma=0.1)
 

@@ -87,7 +87,7 @@ def test_with_a_schedule() -> None:
         ),
     ],
 )
-def test_what_is_no_optimizer(function: Any, message: str) -> None:
+def test_invalid_optimizer_is_rejected(function: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make_optimizer(function, nn.Linear(2, 1))
 
@@ -123,7 +123,7 @@ def test_groups_that_are_alike_are_one() -> None:
         (type("Mine", (optim.SGD,), {})([torch.ones(1)], lr=1), "no optimizer Mine"),
     ],
 )
-def test_what_servers_do_not_have(optimizer: Any, message: str) -> None:
+def test_optimizer_unsupported_by_servers_is_rejected(optimizer: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         server_config(optimizer, None)
 

@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 
 @pytest.mark.parametrize("where", ["servers", "one worker"])
 @pytest.mark.parametrize("case", CASES)
-def test_it_stays_as_it_is(
+def test_parameter_outside_of_optimizer_is_unchanged(
     make_definition: Callable[..., ModelDefinition],
     table_servers: tuple[list[Any], list[str]],
     case: str,

@@ -117,7 +117,7 @@ def _announcement(size: int) -> pb.ReportDatasetShardParamsRequest:
     )
 
 
-def test_who_has_not_the_token_of_the_job(start_held: Callable[..., Job], gates: Gates) -> None:
+def test_caller_without_token_is_rejected_at_every_port(start_held: Callable[..., Job], gates: Gates) -> None:
     job = start_held()
     given = _addresses(job, gates, "worker-0")
     assert _listening(job) == set(given.values())

@@ -78,11 +78,11 @@ def test_one_that_was_never_there_is_replaced_too() -> None:
         ({**COMMAND, "num_workers": 2, "num_ps": 1}, set()),
     ],
 )
-def test_who_is_replaced_early(flags: dict[str, Any], roles: set[str]) -> None:
+def test_roles_without_own_address_are_replaced_early(flags: dict[str, Any], roles: set[str]) -> None:
     assert JobSettings.of(JobSpec.build(**flags)).replaced_early == roles
 
 
-def test_what_a_node_waits_for_is_remembered_until_it_runs() -> None:
+def test_message_of_pending_node_is_cleared_when_it_runs() -> None:
     made = Roster(max_failures=2, targets={"worker": 1})
     made.wanted()
     made.observe(status("worker-0", NodePhase.PENDING, message="Unschedulable: 0/3 nodes are available"))
@@ -103,7 +103,7 @@ def test_memory_doubles_along_the_line_of_replacements() -> None:
     assert made.nodes["worker-1"].memory_doublings == 0
 
 
-def test_who_had_less_memory_than_it_may_have_has_not_failed() -> None:
+def test_out_of_memory_below_limit_counts_no_failure() -> None:
     made = Roster(max_failures=0, targets={"worker": 1})
     for number in range(3):
         made.wanted()

@@ -32,7 +32,7 @@ def audit(state: JobState) -> Audit:
     return audit_ledger(state.ledger)
 
 
-def test_what_it_has_not_reported_may_count_twice(job: Any) -> None:
+def test_unreported_batches_of_lost_worker_may_count_twice(job: Any) -> None:
     job.end("worker-0", in_doubt=True)
     found = audit(job.state)
     assert found.twice == 15
@@ -40,14 +40,14 @@ def test_what_it_has_not_reported_may_count_twice(job: Any) -> None:
     assert LINE in render(found)
 
 
-def test_nothing_does_if_the_servers_have_said_what_they_have(job: Any) -> None:
+def test_accounted_batches_count_once(job: Any) -> None:
     job.end("worker-0")
     found = audit(job.state)
     assert (found.twice, [row.again for row in found.rows]) == (0, [0])
     assert "twice" not in render(found)
 
 
-def test_such_a_job_is_exact_all_the_same(job: Any) -> None:
+def test_job_with_unaccounted_batches_has_exact_audit(job: Any) -> None:
     job.end("worker-0", in_doubt=True)
     job.run()
     found = audit(job.state)
@@ -57,7 +57,7 @@ def test_such_a_job_is_exact_all_the_same(job: Any) -> None:
 
 
 @pytest.mark.parametrize("shorten", [Audit.compacted, Audit.totals_only])
-def test_compacted_audit_says_so(job: Any, shorten: Any) -> None:
+def test_compacted_audit_names_unaccounted_batches(job: Any, shorten: Any) -> None:
     job.end("worker-0", in_doubt=True)
     shortened = shorten(audit(job.state))
     assert LINE in render(Audit.from_json(shortened.to_json()))

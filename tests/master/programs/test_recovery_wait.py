@@ -19,7 +19,9 @@ SPEC = JobSpec.build(job_name="mine", image_name="i", job_command="x", num_worke
 
 
 @pytest.mark.parametrize("by_steps", [False, True])
-def test_who_may_hold_shards_is_waited_for(tmp_path: Path, nowhere: Any, by_steps: bool) -> None:
+def test_recovery_waits_for_workers_that_may_hold_shards(
+    tmp_path: Path, nowhere: Any, by_steps: bool
+) -> None:
     assert SPEC.training.distribution_strategy == ALLREDUCE
 
     def master(name: str) -> Master:

@@ -15,7 +15,7 @@ from elasticdl.master.kubernetes import pod_master
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus
 from tests.master.conftest import Nowhere
 from tests.master.fake_time import FakeTime
-from tests.master.kubernetes.test_record_keeping import NAME, FakeCluster
+from tests.master.kubernetes.test_job_record_sync import NAME, FakeCluster
 
 SPEC = JobSpec.build(job_name=NAME.removeprefix("elasticdl-"), image_name="i", job_command="x")
 WORKER = NodeStatus(name="worker-0", role="worker", phase=NodePhase.RUNNING)

@@ -50,7 +50,7 @@ def use(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     monkeypatch.setattr(Supply, "wanted", lambda self: shards)
 
 
-def test_what_lies_ready_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefetched_shards_need_no_call(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, 4)
     master = BusyMaster()
     service = build(master)
@@ -63,7 +63,7 @@ def test_what_lies_ready_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert master.asked == [4, 4]
 
 
-def test_who_uses_few_asks_when_it_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_consumer_fetches_one_shard_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, 1)
     master = BusyMaster()
     service = build(master)
@@ -71,7 +71,7 @@ def test_who_uses_few_asks_when_it_needs_one(monkeypatch: pytest.MonkeyPatch) ->
     assert master.asked == [1] * 5
 
 
-def test_what_goes_wrong_is_raised_to_the_program_when_it_needs_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_fetch_error_is_raised_by_next_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, 4)
     master = BusyMaster()
     service = build(master)

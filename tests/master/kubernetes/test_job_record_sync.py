@@ -433,7 +433,7 @@ def test_a_last_word_that_is_refused_for_good_is_no_error(play: Play, status: in
     play(scenario)
 
 
-def test_it_grows_with_neither_epochs_nor_evaluations(play: Play) -> None:
+def test_size_of_job_record_is_independent_of_evaluations(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         lengths = []
         for count in (1_000, 20_000):

@@ -122,7 +122,7 @@ def test_failure_is_reported_in_the_record(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_what_is_refused_is_no_end(
+def test_refusal_by_api_server_restarts_master_without_ending_job(
     cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     """By an API server that has just started, as a rule."""

@@ -53,7 +53,7 @@ def test_waiting_command_reports_the_outage_once_and_waits_on(
     assert "succeeded" in result.out
 
 
-def test_so_does_a_program(api: ApiServer) -> None:
+def test_python_api_waits_through_the_outage(api: ApiServer) -> None:
     Outage(api, first=3, last=9)
     result = run(job_name="job", image_name="i", job_command="x")
     assert (result.state, result.exit_code) == ("succeeded", 0)

@@ -41,7 +41,9 @@ def on_creation(api: ApiServer, **status: Any) -> None:
 
 @pytest.mark.parametrize("crash", CRASHES.values(), ids=list(CRASHES))
 @pytest.mark.parametrize("wait", [(), ("--wait",)], ids=["", "wait"])
-def test_the_submission_says_why(elasticdl: Any, api: ApiServer, crash: Any, wait: tuple[str, ...]) -> None:
+def test_submission_reports_why_master_crashes(
+    elasticdl: Any, api: ApiServer, crash: Any, wait: tuple[str, ...]
+) -> None:
     on_creation(api, **crash)
     api.logs[MASTER] = lambda query: iter([f"{NO_MODULE}\n"])
     result = elasticdl(*TRAIN, *wait)
@@ -123,14 +125,14 @@ def test_its_status_has_the_reason(elasticdl: Any, crashed: ApiServer) -> None:
     )
 
 
-def test_it_can_be_stopped(elasticdl: Any, crashed: ApiServer) -> None:
+def test_job_of_crashed_master_is_stopped(elasticdl: Any, crashed: ApiServer) -> None:
     assert elasticdl("jobs", "stop", "job").out == "Job job: stopped.\n"
     assert crashed.status["message"] == "Stopped before it began: elasticdl jobs stop."
     assert ("pods", MASTER) not in crashed.objects
     assert elasticdl("jobs", "delete", "job").code == 0
 
 
-def test_it_can_be_deleted(elasticdl: Any, crashed: ApiServer) -> None:
+def test_job_of_crashed_master_is_deleted(elasticdl: Any, crashed: ApiServer) -> None:
     result = elasticdl("jobs", "delete", "job")
     assert result.out == "Job job deleted.\n", result.err
     assert crashed.objects == {}

@@ -74,13 +74,15 @@ def wait(moving: Rebalancer) -> list[int]:
     return sorted(set(placed.migrating.values()))
 
 
-def test_they_have_room(moving: Rebalancer) -> None:
+def test_servers_with_free_memory_make_new_copies(moving: Rebalancer) -> None:
     # Each has two thirds of all rows, and would have all of them.
     report(moving, ROOM * 2 // 3 - MEBI)
     assert wait(moving) == [0, 1]
 
 
-def test_they_have_none(moving: Rebalancer, caplog: pytest.LogCaptureFixture) -> None:
+def test_servers_without_free_memory_warn_once_and_wait(
+    moving: Rebalancer, caplog: pytest.LogCaptureFixture
+) -> None:
     report(moving, ROOM * 2 // 3 + MEBI)
     with caplog.at_level(logging.WARNING, logger="elasticdl.master"):
         assert wait(moving) == []
@@ -94,7 +96,7 @@ def test_they_have_none(moving: Rebalancer, caplog: pytest.LogCaptureFixture) ->
     assert spread.without_backup > 0
 
 
-def test_the_server_comes_after_all(moving: Rebalancer) -> None:
+def test_late_server_gets_the_missing_copies(moving: Rebalancer) -> None:
     report(moving, ROOM)
     wait(moving)
     moving._job.job.start_nodes()  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from elasticdl.platforms.platform import NodePhase
 @pytest.fixture(autouse=True)
 def four_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Supply, "wanted", lambda self: 4)
-    # More when there are none left, and not before: see test_refilling.py.
+    # More when there are none left, and not before: see test_background_fetch.py.
     monkeypatch.setattr(Supply, "runs_low", lambda self: False)
 
 
@@ -49,7 +49,7 @@ def test_an_answer_that_got_lost_brings_the_same_ones_again(job: Any) -> None:
     assert len(job.held_by("worker-0")) == 8
 
 
-def test_those_of_a_killed_worker_go_to_others_in_their_order(
+def test_prefetched_shards_of_killed_worker_are_requeued_in_order(
     job: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = build()
@@ -72,7 +72,7 @@ def test_a_service_that_ends_gives_them_back(job: Any) -> None:
     assert job.held_by("worker-0") == [(0, 2)]
 
 
-def test_what_is_not_used_for_a_while_is_given_back(job: Any) -> None:
+def test_idle_prefetched_shards_are_returned(job: Any) -> None:
     service = build()
     now = 0.0
     service._supply._clock = lambda: now

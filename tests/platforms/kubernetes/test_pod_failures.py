@@ -358,7 +358,7 @@ def test_a_pod_that_ends_in_its_time_is_left_alone() -> None:
     assert api.asked == []
 
 
-def test_whose_clock_is_right_does_not_matter_where_the_order_was_seen() -> None:
+def test_deleted_pod_that_ends_well_is_killed_whatever_the_clocks() -> None:
     """The program of a deleted pod ends well, on a machine whose clock is hours behind that of the API server."""
     ended = pod("completed", 3)
     ended["metadata"] |= {"deletionTimestamp": "2026-11-16T09:00:00Z", "deletionGracePeriodSeconds": 30}
@@ -372,7 +372,7 @@ def test_whose_clock_is_right_does_not_matter_where_the_order_was_seen() -> None
     play(api, scenario)
 
 
-def test_no_room_in_the_namespace_is_waited_for() -> None:
+def test_pod_over_quota_is_retried_until_there_is_room() -> None:
     api = Api()
     words = 'pods "x" is forbidden: exceeded quota: team, requested: cpu=4, used: cpu=8, limited: cpu=10'
     api.refusals = [(403, "Forbidden", words)] * 3
@@ -388,7 +388,7 @@ def test_no_room_in_the_namespace_is_waited_for() -> None:
     play(api, scenario)
 
 
-def test_what_is_forbidden_is_not_waited_for_whatever_the_job_is_called() -> None:
+def test_forbidden_pod_fails_at_once_also_with_quota_in_job_name() -> None:
     api = Api()
     words = 'pods "quota-1-edljob-worker-0" is forbidden: violates PodSecurity "restricted:latest"'
     api.refusals = [(403, "Forbidden", words)]
@@ -435,7 +435,7 @@ def event(reason: str, moment: str) -> dict[str, Any]:
     return {"metadata": {}, "reason": reason, "message": f"{reason} it is", "lastTimestamp": moment}
 
 
-def test_what_only_events_tell() -> None:
+def test_reason_known_from_events_only_is_reported() -> None:
     api = Api(pod("scheduled", 3))
     api.events = [
         event("FailedMount", "2026-11-16T05:35:09Z"),
@@ -457,7 +457,7 @@ def test_what_only_events_tell() -> None:
     play(api, scenario)
 
 
-def test_few_looks_at_the_events_of_a_pod() -> None:
+def test_events_of_a_pod_are_listed_three_times_at_most() -> None:
     api = Api(*(pod("scheduled", number) for number in range(3)))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -545,7 +545,7 @@ def test_one_that_is_there_already_is_ours() -> None:
     assert len(made(api)) == 1
 
 
-def test_one_of_a_job_that_had_the_same_name_is_not_and_its_name_is_waited_for() -> None:
+def test_pod_of_earlier_job_is_ignored_until_its_name_is_free() -> None:
     api = Api(owned(pod("completed", 0), "of another record"), owned(pod("running", 1), "1"))
     api.refusals = [(409, "AlreadyExists", "there")] * 2
 
@@ -933,7 +933,7 @@ SERVERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("role", "flags"), [("worker", {}), ("ps", SERVERS)])
-def test_nor_does_it_make_a_pod_or_lead_others_to_one(role: str, flags: dict[str, Any]) -> None:
+def test_replaced_master_creates_no_pod_or_service(role: str, flags: dict[str, Any]) -> None:
     """What it takes for missing may be at work for the next master, and a place be led to by it."""
     api = Api()
 
@@ -948,7 +948,7 @@ def test_nor_does_it_make_a_pod_or_lead_others_to_one(role: str, flags: dict[str
     assert api.asked == []
 
 
-def test_nor_does_it_go_on_with_what_it_began_before_it_was_cut_off() -> None:
+def test_replaced_master_does_not_repeat_a_creation() -> None:
     api = Api()
     api.refusals = [(503, "ServiceUnavailable", "no endpoints")] * 100
     looks = []

@@ -59,7 +59,7 @@ def test_the_others_make_new_copies_when_a_checkpoint_is_written(job: Any, movin
     assert set(job.state.placing.map.migrating.values()) == {0, 1}
 
 
-def test_it_is_waited_for_as_long_while_one_is_written(job: Any, moving: Rebalancer) -> None:
+def test_timeout_runs_while_checkpoint_is_written(job: Any, moving: Rebalancer) -> None:
     begin_checkpoint(job)
     look(moving, 0.0)
     look(moving, 9.0)

@@ -114,7 +114,7 @@ def test_the_job_is_over_when_chief_and_workers_are() -> None:
     assert job.alive() == ["evaluator-0", "ps-0"]
 
 
-def test_who_has_come_to_its_end_is_not_replaced() -> None:
+def test_completed_node_is_not_replaced() -> None:
     job = Programs()
     job.end("worker-0")
     job.end("evaluator-0")
@@ -122,7 +122,7 @@ def test_who_has_come_to_its_end_is_not_replaced() -> None:
 
 
 @pytest.mark.parametrize("name", ["chief-0", "evaluator-0", "ps-0", "worker-1"])
-def test_who_is_killed_is_replaced_in_its_place(name: str) -> None:
+def test_killed_node_is_replaced_in_its_slot(name: str) -> None:
     job = Programs()
     slot = job.state.roster.nodes[name].slot
     job.end(name, EndReason.KILLED)
@@ -206,7 +206,7 @@ def test_drained_worker_gets_the_end() -> None:
     assert "worker-2" in job.alive()
 
 
-def test_what_a_dead_worker_reports_is_void() -> None:
+def test_report_of_dead_worker_is_rejected() -> None:
     job = Programs()
     job.announce()
     lease = job.fetch("worker-0")
@@ -239,9 +239,7 @@ def test_a_program_may_end_before_its_data() -> None:
 
 @pytest.mark.parametrize("name", ["chief-0", "worker-0"])
 @pytest.mark.parametrize("reason", [EndReason.KILLED, EndReason.COMPLETED])
-def test_who_is_being_ended_ends_its_program_early_and_has_not_come_to_its_end(
-    name: str, reason: EndReason
-) -> None:
+def test_drained_node_that_exits_early_is_replaced_after_its_end(name: str, reason: EndReason) -> None:
     """Its place has one address, so the next one comes when it has gone. The second reason is what a platform makes of
     its exit code where the clocks of two machines differ.
     """

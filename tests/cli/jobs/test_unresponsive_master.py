@@ -20,11 +20,11 @@ def silent(api: ApiServer) -> ApiServer:
     return api
 
 
-def test_the_status_says_so(elasticdl: Any, silent: ApiServer) -> None:
+def test_status_names_time_of_last_write(elasticdl: Any, silent: ApiServer) -> None:
     assert "running. The master: it has written nothing since " in elasticdl("jobs", "status", "job").out
 
 
-def test_it_can_be_deleted_when_it_has_not_heard_that_it_is_to_stop(
+def test_job_is_deleted_after_unanswered_stop(
     elasticdl: Any, silent: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_timing(monkeypatch, answer_timeout_seconds=0.05)

@@ -122,7 +122,7 @@ def test_more_and_fewer_servers(job: Any) -> None:
     assert job.state.generation == 1
 
 
-def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_yet(job: Any) -> None:
+def test_lost_server_is_replaced_while_others_drain(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -136,7 +136,7 @@ def test_who_is_lost_of_those_that_stay_is_replaced_though_others_have_not_gone_
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
 
 
-def test_who_is_lost_of_those_that_go_is_not_replaced(job: Any) -> None:
+def test_lost_draining_server_is_not_replaced(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -287,7 +287,7 @@ def end_saving(job: Any) -> None:
     job.do(FinishCheckpoint(barrier=job.state.cycle.pending.barrier, path="somewhere"))
 
 
-def test_what_a_loss_leaves_with_one_copy_has_two_before_the_next_checkpoint(saving: Any) -> None:
+def test_buckets_regain_backup_before_next_checkpoint(saving: Any) -> None:
     job = saving
     job.end("ps-1")
     job.start_nodes()
@@ -329,13 +329,13 @@ def test_a_stop_waits_for_no_moves(saving: Any) -> None:
     assert saving.state.barrier.save
 
 
-def test_checkpoints_do_not_wait_for_a_server_that_stays_away(saving: Any) -> None:
+def test_checkpoint_does_not_wait_for_missing_server(saving: Any) -> None:
     saving.end("ps-1")
     end_saving(saving)
     assert saving.state.barrier is not None
 
 
-def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
+def test_missing_server_is_removed_from_map_by_replan(toy_job: Any) -> None:
     job = toy_job(JobSettings(servers=3, replicas=2, batch_size=5, shard_size=10))
     job.start_nodes()
     job.end("ps-2")
@@ -346,7 +346,7 @@ def test_those_that_stay_away_are_given_up(toy_job: Any) -> None:
     assert copies(job) == {0: 256, 1: 256}
 
 
-def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
+def test_draining_server_stays_until_missing_one_is_replaced(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -362,7 +362,7 @@ def test_who_was_to_go_stays_for_those_that_stay_away(job: Any) -> None:
     assert {node.name for node in job.state.roster.alive("ps") if node.draining} == {"ps-2", "ps-3"}
 
 
-def test_who_stays_for_others_is_no_reason_to_move(job: Any) -> None:
+def test_kept_draining_server_causes_no_migration(job: Any) -> None:
     job.do(ScaleRole(role="ps", target=4))
     job.start_nodes()
     let_move(job)
@@ -383,7 +383,7 @@ def test_a_copy_of_a_server_that_was_there_before_counts_for_nothing(job: Any) -
     assert placed(job).version == version
 
 
-def test_a_busy_server_gives_work_away(job: Any) -> None:
+def test_busy_server_loses_buckets_by_rebalance(job: Any) -> None:
     hot = [100 if server == 0 else 1 for server in placed(job).primary]
     assert job.state.placing.next_for(hot)
     job.do(RebalanceBuckets(loads=hot))
@@ -432,7 +432,7 @@ def test_progress_by_an_older_map_is_ignored(job: Any) -> None:
     assert placed(job) == handed
 
 
-def test_a_cut_waits_for_what_is_being_handed_over(toy_job: Any) -> None:
+def test_checkpoint_waits_for_handover(toy_job: Any) -> None:
     job = toy_job(
         JobSettings(servers=2, replicas=2, batch_size=5, shard_size=10, evaluates=True, evaluation_steps=2),
         sizes={"training": 100, "evaluation": 20},

@@ -71,7 +71,7 @@ def servers(job: Any) -> set[int]:
     return placed
 
 
-def test_those_that_are_there_begin(job: Any, moving: Rebalancer) -> None:
+def test_missing_server_is_left_out_of_map_after_timeout(job: Any, moving: Rebalancer) -> None:
     join(job, "ps-3")
     join(job, "ps-4")
     look(moving, 0.0, 59.0)
@@ -81,7 +81,7 @@ def test_those_that_are_there_begin(job: Any, moving: Rebalancer) -> None:
     assert job.replayed().placing.map == job.state.placing.map
 
 
-def test_it_is_filled_when_it_comes(job: Any, moving: Rebalancer) -> None:
+def test_late_server_gets_buckets_when_it_joins(job: Any, moving: Rebalancer) -> None:
     join(job, "ps-3")
     join(job, "ps-4")
     look(moving, 0.0, 61.0)
@@ -108,7 +108,7 @@ def test_not_where_there_is_no_room(job: Any, moving: Rebalancer, caplog: pytest
     assert len([record for record in caplog.records if "no room" in record.getMessage()]) == 1
 
 
-def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Rebalancer) -> None:
+def test_replicated_bytes_count_once_for_required_memory(job: Any, moving: Rebalancer) -> None:
     job.start_nodes()
     look(moving, 0.0)
     # Of 0.6 of what one has room for, in two copies, a third is on each.
@@ -123,7 +123,7 @@ def test_what_there_were_two_copies_of_is_counted_once(job: Any, moving: Rebalan
     assert servers(job) == {0, 1}
 
 
-def test_it_is_another_wait_than_that_for_copies(
+def test_lost_model_starts_a_new_timeout(
     job: Any, moving: Rebalancer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One stays away, the others have no room for what it held, and so the next loss is that of the model."""

@@ -12,7 +12,7 @@ from elasticdl.platforms.kubernetes.client import ClusterError
 from elasticdl.platforms.kubernetes.fenced_changes import REFUSED_SECONDS
 from elasticdl.platforms.kubernetes.kubernetes_platform import KubernetesPlatform
 from elasticdl.platforms.platform import EndReason, NodePhase
-from tests.platforms.kubernetes.test_pods_in_trouble import FORBIDDEN, Api, play, pod, request, wait_for_phase
+from tests.platforms.kubernetes.test_pod_failures import FORBIDDEN, Api, play, pod, request, wait_for_phase
 
 
 class Clock:
@@ -42,7 +42,7 @@ def test_a_pod_that_is_refused_where_others_are_taken_waits() -> None:
     play(api, scenario, clock=Clock())
 
 
-def test_the_first_that_was_taken_says_as_much_as_one_that_is_there() -> None:
+def test_accepted_creation_shows_that_later_refusal_is_temporary() -> None:
     api = Api()
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -91,7 +91,7 @@ def test_a_stop_is_asked_for_again() -> None:
     assert (asked(api, "PATCH"), asked(api, "DELETE")) == (2, 3)
 
 
-def test_who_may_never_stop_a_node_hears_of_it() -> None:
+def test_missing_right_to_delete_is_raised_after_timeout() -> None:
     api = Api(pod("running", 3))
     api.forbidden = {"DELETE": 10**6}
     clock = Clock()
@@ -107,7 +107,7 @@ def test_who_may_never_stop_a_node_hears_of_it() -> None:
     play(api, scenario, clock=clock)
 
 
-def test_a_lost_pod_is_removed_all_the_same() -> None:
+def test_refused_removal_of_lost_pod_is_retried() -> None:
     leaving = pod("leaving", 3)
     leaving["metadata"]["deletionGracePeriodSeconds"] = 1
     api = Api(leaving)
