@@ -9,6 +9,7 @@ is answered politely, and written to the log.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from typing import Any
 
@@ -48,6 +49,7 @@ RESTORED = (
     "A program without the job's token has restored a checkpoint of its shards: samples that are done according to it "
     "count as done."
 )
+NON_FINITE_LOSS = "The program has reported losses that are not finite (NaN or infinity)."
 _REMAINDERS = ("", "fill", "drop")
 # As in the public package: what a data set is called if the program gives it no name.
 _UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
@@ -299,6 +301,9 @@ class ShardService(MasterServicer, ProgressServicer):
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
         loss = request.loss if request.HasField("loss") else None
+        if loss is not None and not math.isfinite(loss):
+            self._note_non_finite_loss(worker, request.global_step)
+            loss = None
         self._master.global_step = max(self._master.global_step, request.global_step)
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
@@ -306,6 +311,12 @@ class ShardService(MasterServicer, ProgressServicer):
             self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
         self._master.detector.program_reported(worker, self._master.clock())
         return progress_pb.ProgressReply(lost=lost)
+
+    def _note_non_finite_loss(self, worker: str, step: int) -> None:
+        """Once: the loop is the program's, and goes on if the program wants it to."""
+        if not any(remark.startswith(NON_FINITE_LOSS) for remark in self._master.state.remarks):
+            remark = f"{NON_FINITE_LOSS} The first: step {step:,} of {worker}."
+            self._master.do(AddRemarks(remarks=[remark]))
 
     def _progress(
         self, worker: str, positions: list[tuple[int, int, int, bool]], loss: float | None
