@@ -23,8 +23,8 @@ class TokenError(MasterError):
     """The master does not take this process for a part of its job."""
 
 
-class NonFiniteGradientError(ElasticError):
-    """The averaged gradients of a step are NaN or infinite: applied, they would spoil the model of all workers."""
+class NonFiniteError(ElasticError):
+    """Gradients or parameters are NaN or infinite, and would spoil the model of all workers."""
 
 
 class RecordIOError(ElasticError):

@@ -39,7 +39,7 @@ from typing import Any
 import torch
 
 from elasticai_api.common.constants import DefaultDatasetName, PodEnv
-from elasticai_api.errors import Drained, ElasticError, NonFiniteGradientError
+from elasticai_api.errors import Drained, ElasticError, NonFiniteError
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.pytorch.devices import AUTO, wanted_backend
 from elasticai_api.pytorch.epochs import Epoch
@@ -536,7 +536,7 @@ class _ProgramReplica(ModuleReplica):
             if gradient is None:
                 continue
             if not torch.isfinite(gradient.coalesce().values() if gradient.is_sparse else gradient).all():
-                raise NonFiniteGradientError(
+                raise NonFiniteError(
                     f"The averaged gradient of {name} is not finite (NaN or infinity): the step is not made. A smaller "
                     "learning rate, clipped gradients or other data may help. A function for controller.before_step "
                     "can change the gradients before they are checked."

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from elasticai_api.errors import ElasticError, NonFiniteGradientError
+from elasticai_api.errors import ElasticError, NonFiniteError
 from elasticai_api.pytorch.controller import create_elastic_controller
 
 SIZE = 50
@@ -105,7 +105,7 @@ def test_step_with_gradients_that_are_not_finite_is_an_error(number: float, repa
 
     train = controller.elastic_run(spoil)
     steps = []
-    refused = pytest.raises(NonFiniteGradientError, match="of weight is")
+    refused = pytest.raises(NonFiniteError, match="of weight is")
     with contextlib.nullcontext() if repaired else refused, controller.scope():
         for features, targets in controller.loader(_data()):
             train(features, targets)
