@@ -161,6 +161,8 @@ def test_a_report_of_a_worker_that_is_dead(
         shards.report_dataset_task_result(
             pb.ReportDatasetTaskResultRequest(task_id=number, dataset_name="numbers")
         )
+    # There is nothing more for the dead.
+    assert shards.get_dataset_task(mine).type == pb.NONE
     moved = progress_pb2.ShardProgress(task_id=task.task_id, position=20, batches=2)
     token = (job.folder / "token").read_text().strip()
     reply = progress.Report(
@@ -170,8 +172,10 @@ def test_a_report_of_a_worker_that_is_dead(
         metadata=[("authorization", f"Bearer {token}")],
     )
     assert list(reply.lost) == [task.task_id]
-    # There is nothing more for the dead.
-    assert shards.get_dataset_task(mine).type == pb.NONE
+    # From a call with the token on there are none without.
+    with pytest.raises(grpc.RpcError) as refused:
+        shards.get_dataset_task(mine)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     for words in (
         f"Shard {task.task_id} was reported and is not leased any more.",
         "Shard 12345 was reported and never given out.",

@@ -23,6 +23,10 @@ class TokenError(MasterError):
     """The master does not take this process for a part of its job."""
 
 
+class NonFiniteError(ElasticError):
+    """Gradients or parameters are NaN or infinite, and would spoil the model of all workers."""
+
+
 class RecordIOError(ElasticError):
     """A RecordIO file is damaged, or stored in a way that cannot be read here."""
 

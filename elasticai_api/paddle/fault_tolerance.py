@@ -32,7 +32,7 @@ from typing import Any
 import paddle
 
 from elasticai_api.common.shards import DataShardService
-from elasticai_api.errors import ShardError
+from elasticai_api.errors import NonFiniteError, ShardError
 
 _STATE, _LOCK = "state.pdstate", "lock"
 # Epoch, start and end of samples.
@@ -50,6 +50,8 @@ class FaultTolerantTrainer:
 
     Raises:
         elasticai_api.errors.ShardError: The state in the folder is of another model.
+        elasticai_api.errors.NonFiniteError: From `shards`: the model has become NaN or infinite. Nothing of that
+            shard is added to the state.
     """
 
     def __init__(self, model: Any, optimizer: Any, service: DataShardService, folder: str | Path) -> None:
@@ -103,7 +105,8 @@ class FaultTolerantTrainer:
         return False
 
     def _add(self, trained: _Range) -> None:
-        """Adds what was learned to the state."""
+        """Adds what was learned to the state. Raises `NonFiniteError` if the model was spoiled meanwhile."""
+        self._check_finite()
         with self._locked():
             state = self._read()
             if state is not None and int(state["version"]) != self._version:
@@ -121,6 +124,20 @@ class FaultTolerantTrainer:
             )
         self._reported = []
         self._base = _copied(self._model)
+
+    def _check_finite(self) -> None:
+        """One trainer's NaN would be in the state of all, and nothing would take it out again."""
+        for name, value in self._model.state_dict().items():
+            # What was not finite before, a mask for instance, does not become so by training.
+            if (
+                value.is_floating_point()
+                and not bool(paddle.isfinite(value).all())
+                and bool(paddle.isfinite(self._base[name]).all())
+            ):
+                raise NonFiniteError(
+                    f"{name} is not finite (NaN or infinity) after training on a shard: the state in {self._folder} is "
+                    "left as it is. A smaller learning rate, clipped gradients or other data may help."
+                )
 
     def _report(self, trained: _Range) -> None:
         _, start, end = trained

@@ -39,7 +39,7 @@ from typing import Any
 import torch
 
 from elasticai_api.common.constants import DefaultDatasetName, PodEnv
-from elasticai_api.errors import Drained, ElasticError
+from elasticai_api.errors import Drained, ElasticError, NonFiniteError
 from elasticai_api.proto import allreduce_pb2 as pb
 from elasticai_api.pytorch.devices import AUTO, wanted_backend
 from elasticai_api.pytorch.epochs import Epoch
@@ -524,9 +524,23 @@ class _ProgramReplica(ModuleReplica):
     def apply(self) -> None:
         for function in self._before_step:
             function()
+        self._check_gradients()
         super().apply()
         for scheduler in self._schedulers:
             scheduler.step()
+
+    def _check_gradients(self) -> None:
+        """The same in all workers: none of them goes on with a model that is spoiled."""
+        for name, parameter in self._model.named_parameters():
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            if not torch.isfinite(gradient.coalesce().values() if gradient.is_sparse else gradient).all():
+                raise NonFiniteError(
+                    f"The averaged gradient of {name} is not finite (NaN or infinity): the step is not made. A smaller "
+                    "learning rate, clipped gradients or other data may help. A function for controller.before_step "
+                    "can change the gradients before they are checked."
+                )
 
     def read(self) -> tuple[dict[str, Any], Any]:
         tensors, rest = super().read()

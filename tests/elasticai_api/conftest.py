@@ -20,7 +20,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
 from elasticdl.master.services.shard_fetches import ShardFetches
-from elasticdl.master.services.shard_service import ShardService
+from elasticdl.master.services.shard_service import PublicShardService, ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
 from elasticdl.wire.reserved_ports import KeptPort
@@ -86,32 +86,42 @@ class Nowhere(Platform):
     async def close(self) -> None: ...
 
 
-class ForgetfulService(ShardService):
-    """Does what it is asked to, and now and then the answer gets lost on its way."""
+class Losses:
+    """How many answers are still to be lost, and how many calls there were, at both ports."""
 
     answers_to_lose = 0
     fetches = 0
     reports = 0
 
+
+class LosingAnswers(ShardService):
+    """Does what it is asked to, and now and then the answer gets lost on its way."""
+
+    losses: Losses
+
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         return await self._answer(await super().get_dataset_task(request, context), context)
 
     async def Fetch(self, request: Any, context: Any) -> Any:
-        self.fetches += 1
+        self.losses.fetches += 1
         return await self._answer(await super().Fetch(request, context), context)
 
     async def Report(self, request: Any, context: Any) -> Any:
-        self.reports += 1
+        self.losses.reports += 1
         return await self._answer(await super().Report(request, context), context)
 
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
         return await self._answer(await super().report_dataset_task_result(request, context), context)
 
     async def _answer(self, answer: Any, context: Any) -> Any:
-        if self.answers_to_lose:
-            self.answers_to_lose -= 1
+        if self.losses.answers_to_lose:
+            self.losses.answers_to_lose -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
         return answer
+
+
+class PublicLosingAnswers(LosingAnswers, PublicShardService):
+    """The same at the port without a token."""
 
 
 class RunningMaster:
@@ -189,10 +199,12 @@ class RunningMaster:
         # There are the nodes that there were: no platform is involved here.
         master._recovery.nodes_listed = True
         fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
-        service = self.service = ForgetfulService(master, fetches)
+        own, public = LosingAnswers(master, fetches), PublicLosingAnswers(master, fetches)
+        own.losses = public.losses = self.service = Losses()
         servers = [new_aio_server(self.token), new_aio_server(None)]
-        add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
-        for number, server in enumerate(servers):
+        add_ProgressServicer_to_server(own, servers[0])  # type: ignore[no-untyped-call]
+        # As in `master.services.endpoints`.
+        for number, (service, server) in enumerate(zip((own, public), servers, strict=True)):
             add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
             add_port(server, f"127.0.0.1:{self._ports[number].number}", public=number == 1)
             await server.start()

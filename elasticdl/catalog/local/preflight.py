@@ -7,6 +7,7 @@ import subprocess
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.definition_check import check_definition, defined_names
+from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.programs.program_nodes import search_path
 from elasticdl.master.programs.shell_command import command_line, of_shell
@@ -27,6 +28,7 @@ def check_job(spec: JobSpec) -> None:
 
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)
+    _check_outputs(spec)
 
 
 def reserve_port(port: int) -> KeptPort:
@@ -76,6 +78,19 @@ def _check_data(spec: JobSpec) -> None:
             raise UserError(f"--{flag}: {error.message}", hint=hint) from error
         if size == 0:
             raise UserError(f"--{flag}: {origin} has no samples.")
+
+
+def _check_outputs(spec: JobSpec) -> None:
+    """Opens the stores to write to: what is trained for hours should have a place to go."""
+    for flag, place in (("output", spec.training.output), ("checkpoint_dir", spec.checkpoint.checkpoint_dir)):
+        if not is_url(place):
+            continue
+        from elasticdl.data.remote.location import open_location
+
+        try:
+            open_location(place)
+        except UserError as error:
+            raise UserError(f"--{flag}: {error.message}", hint=error.hint) from error
 
 
 def _has_custom_reader(spec: JobSpec) -> bool:

@@ -155,19 +155,15 @@ def _likely_separator(path: Path, head: bytes, cut: bool, quote: str, encoding: 
 
 
 def _likely_header(rows: list[list[str]]) -> bool:
-    """The first row has distinct names and no numbers, and there are numbers below it. A row of several identifiers
-    that is the only one is a header, too.
+    """The first row has distinct names and no numbers, and there are numbers below it. A row of identifiers that is
+    the only one is a header, too.
     """
     if not rows:
         return False
     names, *others = rows
     if not others:
         identifiers = [name.strip() for name in names]
-        return (
-            len(names) > 1
-            and len(set(identifiers)) == len(names)
-            and all(name.isidentifier() for name in identifiers)
-        )
+        return len(set(identifiers)) == len(names) and all(name.isidentifier() for name in identifiers)
     named = all(name.strip() and not _is_number(name) for name in names) and len(set(names)) == len(names)
     return named and any(_is_number(cell) for row in others for cell in row)
 

@@ -24,6 +24,10 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # A scheme has at least two letters: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://", re.ASCII)
+# What is left of a URL after `pathlib.Path(url)`.
+_URL_AS_PATH = re.compile(
+    r"(s3a?|gs|gcs|hdfs|webhdfs|viewfs|abfss?|az|adl|oss|https?|ftp|file):/[^/]", re.I | re.ASCII
+)
 _YES = ("true", "1", "yes", "on")
 _NO = ("false", "0", "no", "off")
 
@@ -111,6 +115,11 @@ class FilePath(Text):
             if self.urls:
                 return text
             raise BadValue(f"{text!r} is a URL, but a path of a local or mounted file system is needed")
+        if _URL_AS_PATH.match(text):
+            raise BadValue(
+                f"{text!r} is neither a URL, for want of a slash (pathlib removes it), nor likely to be a path: "
+                f"./{text} would be one"
+            )
         return os.path.expanduser(text)
 
 

@@ -1,9 +1,9 @@
 """By whom leased shards were fetched: a report at the port without a token says of itself only which shard it is for.
 
 It is accepted from the connection that fetched the shard, or from a new one of the same address, which may be the same
-program after a reconnection. It is rejected from another address, from the connection of another worker, and for shards
-that were fetched with the token. In memory only: after a restart of the master it is not known who fetched a shard, and
-reports are accepted until the shard is used with the token again.
+program after a reconnection. It is rejected from another address and from the connection of another worker. Programs
+that have the token need no port without one: from their first call on it is closed. In memory only: after a restart of
+the master it is not known who fetched a shard, and reports are accepted until a call with the token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from elasticdl.master.ledger.ledger import Lease
 
 # More than a job usually has leased at a time. Beyond it, shards that are not leased any more are forgotten.
 _KEPT = 1024
-_WITH_TOKEN = ""
 
 
 class ShardFetches:
@@ -25,21 +24,20 @@ class ShardFetches:
         # By worker: the connection of its last call for a shard without a token.
         self._connections: dict[str, str] = {}
         self._most = _KEPT
+        # The programs of the job have called with the token.
+        self.has_token = False
 
     def note_call(self, worker: str, peer: str) -> None:
         """A call for a shard without a token."""
         self._connections[worker] = peer
 
     def note_fetched(self, leases: Iterable[int], peer: str) -> None:
-        """Shards that were fetched without a token, unless they were known to be used with it."""
+        """Shards that were given out without a token; again, to a call that was repeated over a new connection."""
         for lease in leases:
-            if self._fetched_by.get(lease) != _WITH_TOKEN:
+            fetched_by = self._fetched_by.setdefault(lease, peer)
+            # Another address can repeat the call, too.
+            if _host(fetched_by) == _host(peer):
                 self._fetched_by[lease] = peer
-        self._forget()
-
-    def note_with_token(self, leases: Iterable[int]) -> None:
-        """Shards that were fetched or reported with the token."""
-        self._fetched_by |= dict.fromkeys(leases, _WITH_TOKEN)
         self._forget()
 
     def may_report(self, lease: Lease, peer: str) -> bool:
@@ -47,8 +45,6 @@ class ShardFetches:
         fetched_by = self._fetched_by.get(lease.lease_id)
         if fetched_by is None or fetched_by == peer:
             return True
-        if fetched_by == _WITH_TOKEN:
-            return False
         others = {known for worker, known in self._connections.items() if worker != lease.worker}
         return _host(peer) == _host(fetched_by) and peer not in others
 

@@ -9,6 +9,7 @@ is answered politely, and written to the log.
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from typing import Any
 
@@ -44,6 +45,11 @@ SEPARATE_MODELS = (
     "Several workers train with shards, which combines no models: each has a model of its own, unless the program "
     "itself exchanges gradients. For one model: all-reduce (docs/allreduce.md), or parameter servers (--num_ps)."
 )
+RESTORED = (
+    "A program without the job's token has restored a checkpoint of its shards: samples that are done according to it "
+    "count as done."
+)
+NON_FINITE_LOSS = "The program has reported losses that are not finite (NaN or infinity)."
 _REMAINDERS = ("", "fill", "drop")
 # As in the public package: what a data set is called if the program gives it no name.
 _UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
@@ -63,11 +69,16 @@ class ShardService(MasterServicer, ProgressServicer):
         self.waiting: Counter[str] = Counter()
         self._training_workers: set[str] = set()
 
+    async def _admit(self, context: Context) -> None:
+        """Called before anything that changes what is trained: a program of the job wants it."""
+        self._fetches.has_token = True
+
     # -- announcing ------------------------------------------------------------------------------------------
 
     async def report_dataset_shard_params(
         self, request: pb.ReportDatasetShardParamsRequest, context: Context
     ) -> empty_pb2.Empty:
+        await self._admit(context)
         name = request.dataset_name or _UNNAMED.get(request.task_type, _UNNAMED_TRAINING)
         announcement = DatasetAnnouncement(
             name=name,
@@ -139,6 +150,7 @@ class ShardService(MasterServicer, ProgressServicer):
         master.detector.program_reported(worker, master.clock())
         given = request_number(context)
         while True:
+            await self._admit(context)
             leases = self._lease(dataset, worker, count, given or state.ledger.next_lease)
             self._note_fetched([lease.lease_id for lease in leases], context)
             if leases or (state.data.may_end(dataset, worker) and not state.reclaim.is_collecting):
@@ -170,7 +182,7 @@ class ShardService(MasterServicer, ProgressServicer):
         return leases
 
     def _note_fetched(self, leases: list[int], context: Context) -> None:
-        self._fetches.note_with_token(leases)
+        """With the token a report says who makes it."""
 
     def _note_separate_models(self, dataset: str, worker: str) -> None:
         """Once, when a second worker gets training data: shards divide data, and combine no models."""
@@ -201,6 +213,7 @@ class ShardService(MasterServicer, ProgressServicer):
             )
 
     async def Tell(self, request: progress_pb.TellRequest, context: Context) -> progress_pb.ProgressReply:
+        await self._admit(context)
         worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
         state = self._master.state
         await self._master.list_nodes()
@@ -237,12 +250,14 @@ class ShardService(MasterServicer, ProgressServicer):
     async def report_task_result(
         self, request: pb.ReportTaskResultRequest, context: Context
     ) -> empty_pb2.Empty:
+        await self._admit(context)
         self._result(request.task_id, request.err_message)
         return _EMPTY
 
     async def report_dataset_task_result(
         self, request: pb.ReportDatasetTaskResultRequest, context: Context
     ) -> empty_pb2.Empty:
+        await self._admit(context)
         self._result(request.task_id, request.err_message)
         return _EMPTY
 
@@ -267,6 +282,7 @@ class ShardService(MasterServicer, ProgressServicer):
     async def Report(
         self, request: progress_pb.ProgressRequest, context: Context
     ) -> progress_pb.ProgressReply:
+        await self._admit(context)
         worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
         await self._ask_to_tell(worker, context)
         positions = []
@@ -282,10 +298,12 @@ class ShardService(MasterServicer, ProgressServicer):
                     f"samples [{lease.start}, {lease.end}) of {lease.dataset}.",
                 )
             else:
-                self._fetches.note_with_token([lease.lease_id])
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
         loss = request.loss if request.HasField("loss") else None
+        if loss is not None and not math.isfinite(loss):
+            self._note_non_finite_loss(worker, request.global_step)
+            loss = None
         self._master.global_step = max(self._master.global_step, request.global_step)
         if positions or loss is not None:
             lost += self._progress(worker, positions, loss)
@@ -293,6 +311,12 @@ class ShardService(MasterServicer, ProgressServicer):
             self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
         self._master.detector.program_reported(worker, self._master.clock())
         return progress_pb.ProgressReply(lost=lost)
+
+    def _note_non_finite_loss(self, worker: str, step: int) -> None:
+        """Once: the loop is the program's, and goes on if the program wants it to."""
+        if not any(remark.startswith(NON_FINITE_LOSS) for remark in self._master.state.remarks):
+            remark = f"{NON_FINITE_LOSS} The first: step {step:,} of {worker}."
+            self._master.do(AddRemarks(remarks=[remark]))
 
     def _progress(
         self, worker: str, positions: list[tuple[int, int, int, bool]], loss: float | None
@@ -322,6 +346,7 @@ class ShardService(MasterServicer, ProgressServicer):
     # -- whole data sets -------------------------------------------------------------------------------------
 
     async def reset_dataset(self, request: pb.ResetDatasetRequest, context: Context) -> empty_pb2.Empty:
+        await self._admit(context)
         try:
             self._master.do(ResetDataset(dataset=request.dataset_name or _UNNAMED_TRAINING))
         except LedgerError as error:
@@ -348,6 +373,7 @@ class ShardService(MasterServicer, ProgressServicer):
     async def report_shard_checkpoint(
         self, request: pb.ShardCheckpoint, context: Context
     ) -> pb.ReportShardCheckpointResponse:
+        await self._admit(context)
         try:
             self._master.do(RestoreShards(content=request.content))
         except (LedgerError, ValueError, KeyError, TypeError) as error:
@@ -375,12 +401,19 @@ class ShardService(MasterServicer, ProgressServicer):
 
 
 class PublicShardService(ShardService):
-    """The same calls without a token. An announcement says nothing of who makes it: it may be a stranger's.
+    """The same calls without a token. A call says nothing of who makes it: it may be a stranger's.
 
-    Neither does a report: `ShardFetches` decides.
+    `ShardFetches` decides about reports. Nothing is changed here for programs that have the token.
     """
 
+    async def _admit(self, context: Context) -> None:
+        if self._fetches.has_token:
+            message = "The programs of this job use its token: a call without it is rejected."
+            log.warning("%s (%s)", message, context.peer())
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+
     async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
+        await self._admit(context)
         # Before the wait: an older call of the same connection may be answered first.
         if worker in self._master.state.roster.nodes:
             self._fetches.note_call(worker, context.peer())
@@ -402,12 +435,22 @@ class PublicShardService(ShardService):
         return await super().report_dataset_task_result(request, context)
 
     async def _check_reporter(self, task: int, context: Context) -> None:
+        await self._admit(context)
         lease = self._master.state.ledger.lease_of(task)
         if lease is None or self._fetches.may_report(lease, context.peer()):
             return
         message = f"Shard {task} was fetched by another worker; a report of {context.peer()} is rejected."
         log.warning("%s", message)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+
+    async def report_shard_checkpoint(
+        self, request: pb.ShardCheckpoint, context: Context
+    ) -> pb.ReportShardCheckpointResponse:
+        """What is done according to a checkpoint is not trained here. The audit says so: it may be a stranger's."""
+        reply = await super().report_shard_checkpoint(request, context)
+        if reply.success:
+            self._master.do(AddRemarks(remarks=[RESTORED]))
+        return reply
 
     async def _refuse(self, context: Context, message: str) -> None:
         """A program of the job ends with this error, once its client has asked often enough, and that counts."""

@@ -113,6 +113,7 @@ class PredictionLoop:
                     lines = upload_predictions(self._spec, lines)
                 request = pb.FinishTaskRequest(node=self._link.node, task="merge", result="\n".join(lines))
                 self._link.call(self._link.stub.FinishTask, request)
+                discard_parts(self._spec)
             self._link.wait(lambda: self._link.serial != serial)  # noqa: B023 - called before the next round
 
 
@@ -169,7 +170,6 @@ def upload_predictions(spec: JobSpec, lines: list[str]) -> list[str]:
     if not url.partition("?")[0].endswith(file.name):
         url = sibling_url(url, f"/{file.name}")
     upload(file, url)
-    file.unlink()
     return [line.replace(str(file), url) for line in lines]
 
 
@@ -179,20 +179,24 @@ def _as_lists(pa: Any, values: Array) -> Any:
 
 
 def merge_parts(spec: JobSpec, size: int) -> list[str]:
-    """All parts as one file, every sample once, in the order of their indices."""
+    """All parts as one file, every sample once, in the order of their indices.
+
+    The parts stay until the master knows of the file: a worker may be killed before it reports it, and the next one
+    has to see that there was something to merge, and that it is done.
+    """
     import pyarrow.parquet as pq
 
     target = output_file(spec)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = parts_folder(spec)
-    if size and not folder.exists() and target.exists():
-        # A worker merged them and was killed before it reported.
+    if not folder.exists() and _merged(folder).exists() and target.exists():
         return [f"{size} predictions: {target}"]
+    parts = _find_parts(folder, size)
     partial = target.with_name(f".{target.name}.partial")
     rows = 0
     writer: Any = None
     with partial.open("wb") as sink:
-        for table in _tables(folder):
+        for table in _tables(parts):
             rows += table.num_rows
             if target.suffix == ".csv":
                 _append_csv(sink, table, header=writer is None)
@@ -203,31 +207,62 @@ def merge_parts(spec: JobSpec, size: int) -> list[str]:
         if writer is not None and writer is not True:
             writer.close()
     os.replace(partial, target)
-    if folder.exists():
-        # At one stroke: a worker that is killed here must not leave some of the parts to the next one.
-        merged = folder.with_name(f"{folder.name}.merged")
-        shutil.rmtree(merged, ignore_errors=True)
-        os.rename(folder, merged)
-        shutil.rmtree(merged, ignore_errors=True)
+    shutil.rmtree(_merged(folder), ignore_errors=True)
+    # At one stroke: a worker that is killed here must not leave some of the parts to the next one.
+    os.rename(folder, _merged(folder))
     return [f"{rows} predictions: {target}"]
 
 
-def _tables(folder: Path) -> Iterator[Any]:
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+def discard_parts(spec: JobSpec) -> None:
+    """The master knows of the file."""
+    shutil.rmtree(_merged(parts_folder(spec)), ignore_errors=True)
+    if is_url(spec.training.output):
+        output_file(spec).unlink(missing_ok=True)
 
-    parts = []
+
+def _merged(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.merged")
+
+
+def _find_parts(folder: Path, size: int) -> list[tuple[int, int, Path]]:
+    """Start, end and file of parts that have all samples, in their order. Raises `UserError` if some are missing."""
+    found = []
     for path in folder.iterdir() if folder.exists() else ():
         match = _PART.match(path.name)
         if match:
-            parts.append((int(match.group(1)), int(match.group(2)), path))
-    reached = 0
-    for _, end, path in sorted(parts):
-        if end <= reached:
-            continue
+            found.append((int(match.group(1)), int(match.group(2)), path))
+    parts, reached = [], 0
+    for start, end, path in [*sorted(found), (size, size, folder)]:
+        if start > reached:
+            raise UserError(
+                f"The predictions of samples [{reached:,}, {start:,}) are not in {folder}.",
+                hint="All workers need the same folder for --output, for instance on a volume that all of them mount.",
+            )
+        if end > reached:
+            parts.append((reached, end, path))
+            reached = end
+    return parts
+
+
+def _tables(parts: list[tuple[int, int, Path]]) -> Iterator[Any]:
+    """What each part has from its start on: an earlier one may have had some of it, too.
+
+    A part of which no record could be read has no columns for outputs, and is left out, unless all are such.
+    """
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    empty, rows = None, 0
+    for start, _, path in parts:
         table = pq.read_table(path)
-        yield table.filter(pc.greater_equal(table["index"], reached))
-        reached = end
+        table = table.filter(pc.greater_equal(table["index"], start))
+        rows += table.num_rows
+        if table.num_rows:
+            yield table
+        else:
+            empty = table
+    if not rows and empty is not None:
+        yield empty
 
 
 def _append_csv(sink: Any, table: Any, *, header: bool) -> None:

@@ -1,7 +1,7 @@
 """A trained PyTorch model, written for use elsewhere. A folder with
 
-    state_dict.pt          the values: load_state_dict(torch.load(..., weights_only=True)) model.pt2
-    the program and the values: torch.export.load(...).module(), for any number of samples
+    state_dict.pt          the values: load_state_dict(torch.load(..., weights_only=True))
+    model.pt2              the program and the values: torch.export.load(...).module(), for any number of samples
     model.torchscript.pt   the same for torch.jit.load and C++, where the model can be scripted
 
 The first is always there. The others need a model that PyTorch can take apart; if it cannot, that is reported

@@ -133,6 +133,17 @@ def test_files_that_are_no_csv_of_any_kind(tmp_path: Path, refused: Callable[...
     assert "carriage returns" in refused(write(tmp_path, "1,2\r3,4\r"))
 
 
+def test_header_of_one_column_alone_is_no_sample(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no samples"):
+        rows_of(write(tmp_path, "sample\n"))
+    assert rows_of(write(tmp_path, "sample\n"), {"header": "false"}) == [["sample"]]
+    # A first file with nothing but its header does not make samples of the headers of the others.
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.csv").write_text("sample\n")
+    (tmp_path / "files" / "b.csv").write_text("sample\n1\n2\n")
+    assert rows_of(tmp_path / "files") == [["1"], ["2"]]
+
+
 def test_header_alone_is_no_sample(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no samples"):
         open_reader(str(write(tmp_path, "name,age\n")))

@@ -13,7 +13,7 @@ import paddle
 import pytest
 
 from elasticai_api.common.data_shard_service import build_data_shard_service
-from elasticai_api.errors import ShardError
+from elasticai_api.errors import NonFiniteError, ShardError
 from elasticai_api.paddle.callbacks import ElasticReportCallback
 from elasticai_api.paddle.dataset import ElasticBatchSampler, ElasticDataLoader, ElasticIterableDataset
 from elasticai_api.paddle.fault_tolerance import FaultTolerantTrainer
@@ -167,6 +167,23 @@ def test_a_shard_that_was_added_and_not_reported_is_not_trained_again(
     assert float(model.weight) == TOTAL
     assert _left(started.service) == 0
     assert paddle.load(str(started.folder / "state.pdstate"))["unreported"] == [[1, 48, 50]]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_model_that_is_not_finite_is_not_added_to_the_state(started: Job, number: float) -> None:
+    first, model, optimizer = started.trainer()
+    given = first.shards()
+    started.train(next(given), model, optimizer)
+    next(given)
+    model.weight.set_value(np.full((1, 1), number, np.float32))
+    with pytest.raises(NonFiniteError, match="weight is not finite"):
+        next(given)
+    started.service.report_all_task_error("spoiled")
+    second, model, optimizer = started.trainer()
+    assert second.version == 1
+    for shard in second.shards():
+        started.train(shard, model, optimizer)
+    assert float(model.weight) == TOTAL
 
 
 def test_the_same_samples_in_the_next_epoch_are_trained_again(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from elasticai_api.errors import ElasticError
+from elasticai_api.errors import ElasticError, NonFiniteError
 from elasticai_api.pytorch.controller import create_elastic_controller
 
 SIZE = 50
@@ -84,6 +85,37 @@ def test_a_schedule_and_a_hook_go_by_steps(monkeypatch: pytest.MonkeyPatch) -> N
     assert controller.step == 0
     assert len(clipped) == 3
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("repaired", [False, True])
+def test_step_with_gradients_that_are_not_finite_is_an_error(number: float, repaired: bool) -> None:
+    model = _model()
+    before = [parameter.clone() for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    controller = create_elastic_controller(batch_size=10, num_epochs=1)
+    controller.set_broadcast_model(model)
+    controller.set_broadcast_optimizer(optimizer)
+    if repaired:
+        controller.before_step(lambda: model.weight.grad.zero_())
+
+    def spoil(*batch: Any) -> None:
+        _train_one_batch(model, optimizer, *batch)
+        model.weight.grad[0, 0] = number
+
+    train = controller.elastic_run(spoil)
+    steps = []
+    refused = pytest.raises(NonFiniteError, match="of weight is")
+    with contextlib.nullcontext() if repaired else refused, controller.scope():
+        for features, targets in controller.loader(_data()):
+            train(features, targets)
+            steps.append(controller.step)
+    if repaired:
+        assert len(steps) == 5
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+    else:
+        assert not steps
+        assert all(map(torch.equal, before, model.parameters()))
 
 
 def _train_by_epochs(*, trained: bool) -> list[Any]:

@@ -132,9 +132,18 @@ def test_urls_are_paths_only_where_allowed(raw: str) -> None:
     assert FilePath(urls=True).parse(raw) == raw
 
 
-@pytest.mark.parametrize("raw", ["a/b", "/a", "a:b", "C://x", "out//x", "s3:/x", ""])
+@pytest.mark.parametrize(
+    "raw", ["a/b", "/a", "a:b", "C://x", "C:/x", "out//x", "./s3:/x", "data:/x", "s3:x", ""]
+)
 def test_paths_are_kept(raw: str) -> None:
     assert FilePath().parse(raw) == raw
+
+
+@pytest.mark.parametrize("raw", [Path("s3://bucket/x"), "gs:/b", "S3:/b/c", Path("hdfs://host:9000/x")])
+@pytest.mark.parametrize("urls", [False, True])
+def test_urls_that_pathlib_has_shortened_are_rejected(raw: object, urls: bool) -> None:
+    with pytest.raises(BadValue, match="for want of a slash"):
+        FilePath(urls=urls).parse(raw)
 
 
 def test_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,8 +17,11 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 from elasticai_api.proto.elasticai_api_pb2_grpc import MasterStub
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
+from elasticdl.master.ledger.ledger import Lease
 from elasticdl.master.master import Master
 from elasticdl.master.services.endpoints import Servers
+from elasticdl.master.services.shard_fetches import ShardFetches
+from elasticdl.master.services.shard_service import RESTORED
 from elasticdl.platforms.platform import NodePhase, Platform
 from elasticdl.wire.channel import add_port, open_aio_channel
 from tests.master.node_statuses import node_status
@@ -115,11 +119,12 @@ def test_worker_blocked_at_either_port_waits_for_shard(master: Master) -> None:
         theirs = await public.get_dataset_task(
             pb.GetDatasetTaskRequest(worker_id=1, dataset_name="d", worker_type="worker")
         )
-        for stub in (own, public):
+        # From the first call with the token on there are none without.
+        for stub in (public, own):
             (await held(stub, 0)).cancel()
             while master.supervisor.waits_for_shard("worker-0"):
                 await asyncio.sleep(0)
-        await public.report_dataset_task_result(pb.ReportDatasetTaskResultRequest(task_id=theirs.task_id))
+        await own.report_dataset_task_result(pb.ReportDatasetTaskResultRequest(task_id=theirs.task_id))
 
     converse(master, talk)
 
@@ -155,18 +160,67 @@ def test_report_for_a_shard_of_another_worker_is_rejected(master: Master) -> Non
     asyncio.run(main())
 
 
-def test_report_for_a_shard_fetched_with_the_token_is_rejected(master: Master) -> None:
+STRANGERS_CALLS: list[tuple[str, Any]] = [
+    ("report_task_result", pb.ReportTaskResultRequest(task_id=1)),
+    ("report_task_result", pb.ReportTaskResultRequest(task_id=1, err_message="cannot be read")),
+    ("report_dataset_task_result", pb.ReportDatasetTaskResultRequest(task_id=1, dataset_name="d")),
+    ("get_task", pb.GetTaskRequest(worker_id=0, dataset_name="d")),
+    ("get_dataset_task", pb.GetDatasetTaskRequest(worker_id=1, worker_type="worker", dataset_name="d")),
+    ("report_dataset_shard_params", pb.ReportDatasetShardParamsRequest(**{**GOOD, "dataset_name": "more"})),
+    ("reset_dataset", pb.ResetDatasetRequest(dataset_name="d")),
+]
+
+
+def test_program_with_the_token_closes_the_port_for_calls_that_change_anything(master: Master) -> None:
     async def talk(own: Any, public: Any) -> None:
         await announce(own, num_minibatches_per_shard=1)
         task = await own.get_task(pb.GetTaskRequest(worker_id=0, dataset_name="d"))
-        # Neither of a stranger, nor of one that has fetched a shard in the name of that worker.
-        for _ in range(2):
+        assert task.task_id == 1
+        restored = await public.get_shard_checkpoint(pb.GetShardCheckpointRequest(dataset_name="d"))
+        before = master.state.ledger.snapshot()
+        for call, request in [*STRANGERS_CALLS, ("report_shard_checkpoint", restored)]:
             with pytest.raises(grpc.aio.AioRpcError) as rejected:
-                await public.report_task_result(pb.ReportTaskResultRequest(task_id=task.task_id))
-            assert rejected.value.code() is grpc.StatusCode.PERMISSION_DENIED
-            assert master.state.ledger.lease_of(task.task_id) is not None
-            await public.get_task(pb.GetTaskRequest(worker_id=0, dataset_name="d"))
+                await getattr(public, call)(request)
+            assert rejected.value.code() is grpc.StatusCode.PERMISSION_DENIED, call
+        assert master.state.ledger.snapshot() == before
+        assert list(master.state.data.announced) == ["d"]
         await own.report_task_result(pb.ReportTaskResultRequest(task_id=task.task_id))
         assert master.state.ledger.lease_of(task.task_id) is None
 
     converse(master, talk)
+
+
+def test_restored_checkpoint_of_a_program_without_the_token_is_in_the_audit(master: Master) -> None:
+    """Whoever it is: a checkpoint can say that nothing is left to do."""
+
+    async def talk(own: Any, public: Any) -> None:
+        await announce(public, num_minibatches_per_shard=1)
+        done = {"dataset_name": "d", "dataset_size": 6, "current_epoch": 1, "todo": [], "doing": []}
+        reply = await public.report_shard_checkpoint(pb.ShardCheckpoint(content=json.dumps(done)))
+        assert reply.success
+        assert master.state.ledger.samples_done("d") == 6
+        assert master.state.remarks == [RESTORED]
+
+    converse(master, talk)
+
+
+@pytest.mark.parametrize(
+    ("repeats_from", "reports_from", "accepted"),
+    [
+        ("ipv4:10.0.0.9:1", "ipv4:10.0.0.9:1", False),
+        ("ipv4:10.0.0.9:1", "ipv4:10.0.0.1:1", True),
+        ("ipv4:10.0.0.1:2", "ipv4:10.0.0.1:2", True),
+    ],
+)
+def test_fetch_repeated_from_another_address_takes_no_shard_over(
+    repeats_from: str, reports_from: str, accepted: bool
+) -> None:
+    lease = Lease(
+        lease_id=1, dataset="d", worker="worker-0", epoch=0, start=0, end=2, failures=0, position=0, batches=0
+    )
+    fetches = ShardFetches({1: lease}.get)
+    fetches.note_call("worker-0", "ipv4:10.0.0.1:1")
+    fetches.note_fetched([1], "ipv4:10.0.0.1:1")
+    fetches.note_call("worker-0", repeats_from)
+    fetches.note_fetched([1], repeats_from)
+    assert fetches.may_report(lease, reports_from) is accepted

@@ -20,7 +20,7 @@ from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.commands.nodes import ObserveNode
 from elasticdl.master.master import Master
 from elasticdl.master.services.shard_fetches import ShardFetches
-from elasticdl.master.services.shard_service import SEPARATE_MODELS, ShardService
+from elasticdl.master.services.shard_service import NON_FINITE_LOSS, SEPARATE_MODELS, ShardService
 from elasticdl.platforms.platform import NodePhase, Platform
 from tests.master.node_statuses import node_status
 
@@ -263,6 +263,21 @@ def test_checkpoints_of_shards(master: Master) -> None:
         assert not (await client.shards.report_shard_checkpoint(nonsense)).success
         epoch = await client.shards.get_dataset_epoch(pb.GetDatasetEpochRequest(dataset_name="d"))
         assert epoch.epoch == 1
+
+    converse(master, talk)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_reported_loss_that_is_not_finite_adds_a_remark_once(master: Master, loss: float) -> None:
+    async def talk(client: Client) -> None:
+        await client.announce()
+        for step, value in ((1, 0.5), (2, loss), (3, loss)):
+            request = progress_pb2.ProgressRequest(
+                worker_id=0, worker_type="worker", dataset_name="d", global_step=step, loss=value
+            )
+            await client.progress.Report(request)
+        assert master.state.remarks == [f"{NON_FINITE_LOSS} The first: step 2 of worker-0."]
+        assert [value for _, value in master.losses] == [0.5]
 
     converse(master, talk)
 
