@@ -31,10 +31,10 @@ def slim_pod(pod: Document) -> Document:
     is_ours = is_of_job(pod)
     is_bound = bool(spec.get("nodeName"))
     metadata = _picked(pod["metadata"], _METADATA)
-    kept: Document = _picked(spec, ("nodeName", "priority", "overhead"))
+    kept: Document = _picked(spec, ("nodeName", "priority", "overhead", "resources"))
     for name in ("containers", "initContainers"):
         if containers := spec.get(name):
-            kept[name] = [_picked(each, ("name", "resources")) for each in containers]
+            kept[name] = [_picked(each, ("name", "resources", "restartPolicy")) for each in containers]
     if is_ours or not is_bound:
         kept |= _picked(spec, ("nodeSelector", "tolerations", "schedulingGates"))
     said = _picked(status, ("phase", "reason", "message"))

@@ -105,6 +105,8 @@ class Engine:
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
         self._planned: Planned | None = None
+        # Of the last plan.
+        self._decisions: dict[str, Decision] = {}
         self._stepped_at = float("-inf")
 
     def apply(self, kind: str, document: Document, *, gone: bool = False) -> None:
@@ -284,16 +286,23 @@ class Engine:
             except Exception:
                 log.exception("Cannot plan from the last plan; planning from scratch")
         if plan is None:
-            plan = self._planner.plan(
-                ClusterState(
-                    now_seconds=now,
-                    machines=tuple(self.view.machines.values()),
-                    pods=tuple(self.view.pods.values()),
-                    jobs=tuple(self._demands.values()),
+            try:
+                plan = self._planner.plan(
+                    ClusterState(
+                        now_seconds=now,
+                        machines=tuple(self.view.machines.values()),
+                        pods=tuple(self.view.pods.values()),
+                        jobs=tuple(self._demands.values()),
+                    )
                 )
-            )
+            except Exception:
+                # Jobs still end, are suspended, and get new masters.
+                log.exception("Cannot plan: all jobs keep the sizes of the last plan")
+                self._planned = None
+                return self._decisions
         self._planned = Planned.of(self.view, self._demands)
-        return {decision.job: decision for decision in plan.decisions}
+        self._decisions = {decision.job: decision for decision in plan.decisions}
+        return self._decisions
 
     def _view_of(self, managed: ManagedJob) -> JobView:
         key = managed.job.key

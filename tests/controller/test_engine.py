@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from elasticdl.catalog.kubernetes.cluster_state import pod_of
+from elasticdl.controller.cached_documents import slim_pod
+from elasticdl.controller.engine import Engine
 from elasticdl.controller.reconcile.actions import (
     Action,
     DeletePod,
@@ -22,6 +25,7 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.status import DesiredResult, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from elasticdl.platforms.kubernetes.client import ClusterAway
+from elasticdl.scheduling.planner import Plan, Planner
 from tests.controller.builders import (
     NOW,
     Document,
@@ -407,6 +411,54 @@ def test_unreadable_status_is_replaced() -> None:
     assert status_of(cluster.actions()) == replace(
         status_of(cluster.actions()), phase=TrainingJobPhase.STARTING
     )
+
+
+class BrokenPlanner(Planner):
+    """Has a defect from the moment when it is told to."""
+
+    is_broken = False
+
+    def _plan(self) -> Plan:
+        if self.is_broken:
+            raise ZeroDivisionError
+        return super()._plan()
+
+
+def test_job_gets_a_new_master_while_the_planner_fails_and_grows_afterwards() -> None:
+    planner = BrokenPlanner()
+    cluster = FakeCluster(cpu="2", engine=Engine(planner=planner))
+    spec = cluster.run(training_job(high=3))
+    cluster.step()
+    planner.is_broken = True
+    cluster.remove(pod(spec, "master-0"))
+    cluster.show(node("m1"))
+    actions = cluster.actions()
+    assert of_kind(StartMaster, actions)
+    assert not of_kind(WriteDesired, actions)
+    planner.is_broken = False
+    cluster.show(pod(spec, "master-0"))
+    assert desired_of(cluster.actions()).nodes == {"worker": 3}
+
+
+def test_cached_pod_has_all_requests_that_the_scheduler_counts() -> None:
+    def part(amount: str, **fields: str) -> Document:
+        return {"name": "any", "resources": {"requests": {"cpu": amount}}, **fields}
+
+    spec = {
+        "nodeName": "m0",
+        "containers": [part("1")],
+        "initContainers": [part("300m", restartPolicy="Always"), part("2")],
+        "overhead": {"cpu": "50m"},
+    }
+    metadata = {"name": "any", "namespace": "default", "uid": "1", "resourceVersion": "1"}
+    for resources in ({}, {"requests": {"cpu": "4"}}):
+        whole = {
+            "metadata": metadata,
+            "spec": {**spec, "resources": resources},
+            "status": {"phase": "Running"},
+        }
+        assert pod_of(slim_pod(whole)) == pod_of(whole)
+        assert pod_of(whole).requests["cpu"] == (4_050 if resources else 2_350)
 
 
 def test_resources_line_has_requests_totals_and_idle() -> None:

@@ -173,17 +173,37 @@ def _jobs_of(
 
 
 def _requests(spec: Document, where: str) -> dict[str, int]:
-    """What the scheduler counts: all containers together, or the largest init container, plus the overhead."""
+    """What the scheduler counts: all containers and sidecars together, or the init container at which most is in use,
+    plus the overhead. A sidecar is an init container that is restarted: those after it run beside it (Kubernetes 1.28).
+    What is requested for the whole pod replaces the sum of its containers (1.32).
+    """
     total: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        for key, value in _resources((container.get("resources") or {}).get("requests") or {}, where).items():
-            total[key] = total.get(key, 0) + value
+        _add(total, _requests_of(container, where))
     for container in spec.get("initContainers") or ():
-        for key, value in _resources((container.get("resources") or {}).get("requests") or {}, where).items():
-            total[key] = max(total.get(key, 0), value)
-    for key, value in _resources(spec.get("overhead") or {}, where).items():
-        total[key] = total.get(key, 0) + value
+        is_sidecar = container.get("restartPolicy") == "Always"
+        used = dict(sidecars)
+        _add(used, _requests_of(container, where))
+        if is_sidecar:
+            sidecars = used
+        most = {key: max(most.get(key, 0), used.get(key, 0)) for key in most.keys() | used.keys()}
+    _add(total, sidecars)
+    for key, value in most.items():
+        total[key] = max(total.get(key, 0), value)
+    total |= _requests_of(spec, where)
+    _add(total, _resources(spec.get("overhead") or {}, where))
     return total
+
+
+def _requests_of(container: Document, where: str) -> dict[str, int]:
+    return _resources((container.get("resources") or {}).get("requests") or {}, where)
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for key, value in amounts.items():
+        total[key] = total.get(key, 0) + value
 
 
 def _resources(quantities: Document, where: str) -> dict[str, int]:

@@ -131,6 +131,26 @@ def test_requests_are_those_that_the_scheduler_counts() -> None:
     assert (read.key, read.machine, read.priority, read.phase) == ("team/p", "n1", 1000, PodPhase.RUNNING)
 
 
+def cpu(amount: str, **fields: str) -> dict[str, Any]:
+    return {"name": "any", "resources": {"requests": {"cpu": amount}}, **fields}
+
+
+def test_sidecars_count_beside_the_containers_and_the_init_containers_after_them() -> None:
+    sidecar = cpu("300m", restartPolicy="Always")
+    beside = pod("p", initContainers=[sidecar], containers=[cpu("500m")])
+    assert pod_of(beside).requests == {"cpu": 800}
+    first = pod("p", initContainers=[sidecar, cpu("1")], containers=[cpu("500m")])
+    assert pod_of(first).requests == {"cpu": 1300}
+    after = pod("p", initContainers=[cpu("1"), sidecar], containers=[cpu("500m")])
+    assert pod_of(after).requests == {"cpu": 1000}
+
+
+def test_requests_of_the_whole_pod_replace_those_of_its_containers() -> None:
+    whole = {"requests": {"cpu": "2"}}
+    document = pod("p", containers=[cpu("500m"), cpu("500m")], resources=whole, overhead={"cpu": "100m"})
+    assert pod_of(document).requests == {"cpu": 2100}
+
+
 def test_pod_without_node_is_unscheduled() -> None:
     read = pod_of(
         pod("p", node_name=None, tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}])
