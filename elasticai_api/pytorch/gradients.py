@@ -3,24 +3,43 @@
 Members weight by samples: the result is the mean over all samples of the step, however they are divided.
 The sums of this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent
 again when a peer dies on the way.
+
+Overlap: with a member's last micro-batch of a step, buckets are sent while the backward pass goes on, each when its
+gradients are there. Members may differ in that: buckets are sent in the same order in any case, and what else belongs to
+the step follows them.
+
+Failure modes
+    A program changes gradients after its backward pass, because it clips them or has a second one: what was sent before
+    is not what it wants. The change shows in the versions of the tensors; all members then send all buckets again, and
+    the one whose program does that overlaps no more. Changes through `.data` show in no version. The first steps with
+    overlap are therefore on trial: nothing is sent early, and what would have been is compared with what is there in the
+    end. A peer dies during the backward pass: `reduce` reports that.
 """
 
 from __future__ import annotations
 
+import logging
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from elasticai_api.pytorch.group import Group, Reduction
+from elasticai_api.pytorch.group import Group, GroupBroken, Reduction
+
+log = logging.getLogger("elasticai_api")
 
 # As large as keeps the line busy, as small as lets the first be on its way while the others are still being filled.
 _BUCKET_BYTES = 25 * 2**20
+# Steps in which a program shows that it leaves its gradients as the backward pass has made them.
+_TRIAL_STEPS = 2
 
 
 class _Bucket:
     def __init__(self, parameters: Sequence[Any]) -> None:
         self.parameters = list(parameters)
+        # The gradients that it was filled with, and their versions.
+        self._filled: list[tuple[Any, int]] = []
         self.renew()
 
     def renew(self) -> None:
@@ -35,33 +54,83 @@ class _Bucket:
             offset += p.numel()
 
     def fill(self, weight: float) -> None:
+        self._filled = [(p.grad, _version(p.grad)) for p in self.parameters]
         for p, view in zip(self.parameters, self.views, strict=True):
             if p.grad is None:
                 view.zero_()
             else:
-                grad = p.grad.to_dense() if p.grad.is_sparse else p.grad
-                torch.mul(grad, weight, out=view)
+                torch.mul(_dense(p.grad), weight, out=view)
+
+    def is_current(self) -> bool:
+        """Whether gradients are still those that it was filled with, as far as their versions tell."""
+        return all(
+            p.grad is grad and _version(grad) == version
+            for p, (grad, version) in zip(self.parameters, self._filled, strict=True)
+        )
+
+    def equals_gradients(self, weight: float) -> bool:
+        """The same by their values. NaN is not equal to itself, which only ends the overlap."""
+        return self.is_current() and all(
+            p.grad is None or torch.equal(torch.mul(_dense(p.grad), weight), view)
+            for p, view in zip(self.parameters, self.views, strict=True)
+        )
+
+    def forget(self) -> None:
+        """Lets go of the gradients that it was filled with."""
+        self._filled = []
+
+
+def _dense(gradient: Any) -> Any:
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _version(gradient: Any) -> int:
+    return 0 if gradient is None else gradient._version
 
 
 class Gradients:
     """Of one model's parameters. All members have them in the same order."""
 
-    def __init__(self, parameters: Iterable[Any]) -> None:
+    def __init__(
+        self, parameters: Iterable[Any], *, usual_samples: float = 1.0, bucket_bytes: int = _BUCKET_BYTES
+    ) -> None:
+        """`usual_samples`: of a whole step, for all members the same. Only those of other steps are scaled twice."""
         # Also those that want none at the moment: all members have the same, whenever they have come.
         self.parameters = list(parameters)
-        self._buckets = [_Bucket(group) for group in _groups(self.parameters)]
+        self._usual_samples = usual_samples
+        self._buckets = [_Bucket(group) for group in _groups(self.parameters, bucket_bytes)]
         # `parameter.grad` is the sum of gradients divided by this: they are means over so many samples.
         self.unit = 0.0
         self._dirty = False
+        # Overlap: the group that buckets are sent to during this backward pass, what is on its way there, and, by
+        # bucket, the parameters whose gradients are not there yet.
+        self._overlaps = all(p.device.type == "cpu" for p in self.parameters)
+        self._trial_steps = _TRIAL_STEPS
+        self._group: Group | None = None
+        self._under_way: list[Reduction] = []
+        self._full = 0
+        self._missing: list[set[int]] = []
+        self._broken: GroupBroken | None = None
+        self._bucket_of = {
+            id(p): number for number, bucket in enumerate(self._buckets) for p in bucket.parameters
+        }
+        self._hooks: dict[int, Any] = {}
+        weakref.finalize(self, _remove_all, self._hooks)
 
     def clear(self) -> None:
         """Begins a new sum."""
+        self._disarm()
         for p in self.parameters:
             p.grad = None
         self.unit = 0.0
 
-    def expect(self, samples: float) -> None:
-        """The next gradient added will be the mean over so many samples."""
+    def expect(self, samples: float, *, group: Group | None = None) -> None:
+        """The next gradient added will be the mean over so many samples.
+
+        `group`: it is the last one of the step, so that buckets may be sent there during the backward pass.
+        """
+        if not (self._under_way and self._group is group):
+            self._disarm()
         if self.unit and samples and samples != self.unit:
             factor = self.unit / samples
             for p in self.parameters:
@@ -69,6 +138,8 @@ class Gradients:
                     p.grad.mul_(factor)
         if samples:
             self.unit = float(samples)
+        if group is not None and group.size > 1 and self._overlaps and not self._under_way:
+            self._arm(group)
 
     def reduce(self, group: Group, numbers: Any) -> None:
         """Adds up `numbers` (whose first is this member's samples) and the gradients over all members.
@@ -76,35 +147,131 @@ class Gradients:
         Afterwards `parameter.grad` is the mean over all samples, for the optimizer; None where no member had one.
         Raises `GroupBroken`, with the sums of this member as they were.
         """
-        if self._dirty:
-            # The group before this one may still be reading and writing there.
+        if self._trial_steps and self._full:
+            self._end_trial_step()
+        broken = self._broken
+        if self._group is not group or broken is not None:
+            self._disarm()
+        if broken is not None:
+            raise broken
+        self._renew()
+        early = self._buckets[: len(self._under_way)]
+        for bucket in self._buckets[len(early) :]:
+            self._send(bucket, group)
+        stale = not all(bucket.is_current() for bucket in early)
+        if stale:
+            self._stop_overlapping()
+        used = [float(p.grad is not None) for p in self.parameters]
+        control = torch.cat([numbers, torch.tensor([*used, float(stale)], dtype=torch.float64)])
+        group.sum([control])
+        if control[-1]:
+            self._wait(group)
             for bucket in self._buckets:
-                bucket.renew()
-        self._dirty = True
-        used = torch.tensor([float(p.grad is not None) for p in self.parameters], dtype=torch.float64)
-        control = torch.cat([numbers, used])
-        under_way: list[Reduction] = [group.start_sum([control])]
-        for bucket in self._buckets:
-            bucket.fill(self.unit)
-            under_way.append(group.start_sum([bucket.flat]))
-        group.wait(under_way[0])
+                self._send(bucket, group)
+        self._wait(group)
         samples = float(control[0])
-        for bucket, reduction in zip(self._buckets, under_way[1:], strict=True):
-            group.wait(reduction)
-            if samples:
-                bucket.flat.div_(samples)
+        if samples and samples != self._usual_samples:
+            for bucket in self._buckets:
+                bucket.flat.mul_(self._usual_samples / samples)
         self._dirty = False
+        self._disarm()
         numbers.copy_(control[: len(numbers)])
         views = {
             id(p): view
             for bucket in self._buckets
             for p, view in zip(bucket.parameters, bucket.views, strict=True)
         }
-        for p, count in zip(self.parameters, control[len(numbers) :].tolist(), strict=True):
+        for p, count in zip(self.parameters, control[len(numbers) :].tolist(), strict=False):
             p.grad = views[id(p)] if count else None
 
+    # -- sending ---------------------------------------------------------------------------------------------
 
-def _groups(parameters: Sequence[Any]) -> list[list[Any]]:
+    @property
+    def _weight(self) -> float:
+        return self.unit / self._usual_samples
+
+    def _renew(self) -> None:
+        """Before the first bucket is filled."""
+        if self._dirty and not self._under_way:
+            # The group before this one may still be reading and writing there.
+            for bucket in self._buckets:
+                bucket.renew()
+            self._dirty = False
+
+    def _send(self, bucket: _Bucket, group: Group) -> None:
+        bucket.fill(self._weight)
+        self._dirty = True
+        self._under_way.append(group.start_sum([bucket.flat]))
+
+    def _wait(self, group: Group) -> None:
+        under_way, self._under_way = self._under_way, []
+        for reduction in under_way:
+            group.wait(reduction)
+
+    # -- overlap ---------------------------------------------------------------------------------------------
+
+    def _arm(self, group: Group) -> None:
+        self._group = group
+        for p in self.parameters:
+            if p.requires_grad and id(p) not in self._hooks:
+                self._hooks[id(p)] = p.register_post_accumulate_grad_hook(_Hook(self))
+        self._missing = [{id(p) for p in bucket.parameters if p.requires_grad} for bucket in self._buckets]
+
+    def _disarm(self) -> None:
+        """What is on its way is not to be used any more."""
+        self._group, self._broken = None, None
+        self._under_way, self._full = [], 0
+        for bucket in self._buckets:
+            bucket.forget()
+
+    def gradient_is_there(self, parameter: Any) -> None:
+        """Sends the buckets that are full with it, in order."""
+        if self._group is None or self._broken is not None:
+            return
+        self._missing[self._bucket_of[id(parameter)]].discard(id(parameter))
+        while self._full < len(self._buckets) and not self._missing[self._full]:
+            self._renew()
+            bucket = self._buckets[self._full]
+            self._full += 1
+            if self._trial_steps:
+                bucket.fill(self._weight)
+                continue
+            try:
+                self._send(bucket, self._group)
+            except GroupBroken as broken:
+                # Not here, in the middle of the program's backward pass.
+                self._broken = broken
+                return
+
+    def _end_trial_step(self) -> None:
+        self._trial_steps -= 1
+        if not all(bucket.equals_gradients(self._weight) for bucket in self._buckets[: self._full]):
+            self._stop_overlapping()
+
+    def _stop_overlapping(self) -> None:
+        if self._overlaps:
+            log.info("Gradients change after the backward pass: they are exchanged after it from now on.")
+        self._overlaps = False
+
+
+class _Hook:
+    """Of a parameter, which may outlive the team."""
+
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = weakref.ref(gradients)
+
+    def __call__(self, parameter: Any) -> None:
+        gradients = self._gradients()
+        if gradients is not None:
+            gradients.gradient_is_there(parameter)
+
+
+def _remove_all(hooks: dict[int, Any]) -> None:
+    for hook in hooks.values():
+        hook.remove()
+
+
+def _groups(parameters: Sequence[Any], bucket_bytes: int) -> list[list[Any]]:
     """Parameters of one kind that fit into a bucket, the last first: their gradients are ready first."""
     groups: list[list[Any]] = []
     kind, room = None, 0
@@ -112,7 +279,7 @@ def _groups(parameters: Sequence[Any]) -> list[list[Any]]:
         size = p.numel() * p.element_size()
         if (p.dtype, p.device) != kind or size > room:
             groups.append([])
-            kind, room = (p.dtype, p.device), _BUCKET_BYTES
+            kind, room = (p.dtype, p.device), bucket_bytes
         groups[-1].append(p)
         room -= size
     return groups

@@ -53,7 +53,7 @@ class Solo:
     def next(self) -> MicroBatch | None:
         return None if self.complete else self._micro_batch(self.place, self._done)
 
-    def expect(self, samples: int) -> None:
+    def expect(self, samples: int, *, last: bool = True) -> None:
         self._gradients.expect(samples)
 
     def done(self, samples: int, loss: float) -> bool:

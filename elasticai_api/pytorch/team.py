@@ -193,9 +193,10 @@ class Team:
             return self._reduce()
         return False
 
-    def expect(self, samples: int) -> None:
-        """Before the gradients of so many samples are computed."""
-        self._gradient_sums().expect(samples)
+    def expect(self, samples: int, *, last: bool = True) -> None:
+        """Before the gradients of so many samples are computed. `last`: others of the micro-batch do not follow."""
+        completes = last and len(self._computed) + 1 == len(self._share)
+        self._gradient_sums().expect(samples, group=self._group if completes else None)
 
     def upcoming(self, version: int) -> Iterator[MicroBatch]:
         """What `next` will give if nothing changes; for reading ahead, from any thread. Ends when it did change, or
@@ -475,7 +476,9 @@ class Team:
 
     def _gradient_sums(self) -> Gradients:
         if self._gradients is None:
-            self._gradients = Gradients(self._replica.parameters())
+            standing = self.standing()
+            usual_samples = float(max(1, standing.per_step * standing.batch_size))
+            self._gradients = Gradients(self._replica.parameters(), usual_samples=usual_samples)
         return self._gradients
 
     def _forget_step(self) -> None:

@@ -210,7 +210,7 @@ class AllReduceLoop(TrainingLoop):
             bad += batch.bad
             if batch.size:
                 self._prepare(batch)
-                team.expect(batch.size)
+                team.expect(batch.size, last=batch.last)
                 loss += self._accumulate(batch) * batch.size
                 samples += batch.size
         unreadable = [
