@@ -24,6 +24,7 @@ QUICK_ENV = .venv-$(FRAMEWORK)
 # Empty: its installation leaves the extension in the tree.
 KERNELS_ENV = .venv-kernels
 RELEASE_ENV = .venv-release-$(notdir $(PYTHON))
+DOCS_ENV = .venv-docs
 BY_ZIG = .venv-zig
 
 # The packages whose line coverage is measured, by their own tests: state machines, protocols and validation, without a
@@ -34,7 +35,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference release screenshots sessions clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference pictures docs release screenshots sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -143,8 +144,16 @@ proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
 	  elasticdl/wire/example.proto elasticdl/wire/event.proto
 
-reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference/flags.md
-	$(TEST_ENV)/bin/python -m elasticdl.cli.reference > docs/reference/flags.md
+reference: $(TEST_ENV)/$(STAMP)  ## generate docs/reference from the code
+	$(TEST_ENV)/bin/python -m tools.reference
+
+pictures: $(TEST_ENV)/$(STAMP)  ## draw the diagrams of the documentation (docs/images)
+	$(TEST_ENV)/bin/python docs/images/architecture.py
+	$(TEST_ENV)/bin/python docs/images/concepts.py
+
+docs: $(DOCS_ENV)/$(STAMP)  ## the documentation as a web site in out/site; broken links fail
+	PYTHONPATH=. $(DOCS_ENV)/bin/zensical build --clean >.docs.log 2>&1 || { cat .docs.log; exit 1; }
+	$(DOCS_ENV)/bin/python -m tools.site.checker out/site
 
 sessions: $(TEST_ENV)/$(STAMP)  ## record the terminal sessions of the documentation (docs/images)
 	$(TEST_ENV)/bin/python -m tools.record_sessions
@@ -184,6 +193,11 @@ $(KERAS3_ENV)/$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(KERAS3_ENV)
 	$(KERAS3_ENV)/bin/python $(PIP_INSTALL) -r requirements/keras3.txt -e '.[keras,kubernetes,datasets]' \
 	  pytest pytest-xdist pytest-timeout hypothesis psutil
+	touch $@
+
+$(DOCS_ENV)/$(STAMP): requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS_ENV)
+	$(DOCS_ENV)/bin/python $(PIP_INSTALL) -r requirements/docs.txt
 	touch $@
 
 $(RELEASE_ENV)/$(STAMP): requirements/release.txt

@@ -1,4 +1,4 @@
-"""The architecture page names modules that exist, and its pictures are what their script draws."""
+"""The architecture page names modules that exist, and pictures are what their scripts draw."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 IMAGES = ROOT / "docs" / "images"
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("architecture", IMAGES / "architecture.py")
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, IMAGES / f"{name}.py")
     assert spec
     assert spec.loader
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -32,7 +32,22 @@ def test_page_names_only_modules_that_exist() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["packages", "local_job", "cluster_job", "batch", "checkpoint"])
-def test_picture_is_what_the_script_draws(name: str) -> None:
-    drawn = getattr(_script(), name)()
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        *(("architecture", name) for name in ("packages", "local_job", "cluster_job", "batch", "checkpoint")),
+        *(
+            ("concepts", name)
+            for name in (
+                "job_anatomy",
+                "shard_life",
+                "replica_handover",
+                "planner_decision",
+                "cluster_timeline",
+            )
+        ),
+    ],
+)
+def test_picture_is_what_the_script_draws(script: str, name: str) -> None:
+    drawn = getattr(_script(script), name)()
     assert (IMAGES / f"{name.replace('_', '-')}.svg").read_text() == drawn

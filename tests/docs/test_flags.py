@@ -20,7 +20,17 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 _BASH = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _WORD = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
 # Of other programs.
-_OTHERS = {"features", "logdir", "model_dir", "nodes"}
+_OTHERS = {
+    "features",
+    "host_discovery_script",
+    "logdir",
+    "max_np",
+    "min_np",
+    "model_dir",
+    "nnodes",
+    "nodes",
+    "nproc_per_node",
+}
 _OTHER_PROGRAMS = re.compile(
     r"^\s*(docker|gcloud|kind|kubectl|minikube|pip|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
 )

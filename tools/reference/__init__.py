@@ -1,0 +1,1 @@
+"""The reference pages of the documentation (docs/reference), written from the code."""

@@ -1,0 +1,1 @@
+"""The documentation as a web site: links to the source tree, and a check of what was built."""
