@@ -6,7 +6,6 @@ test, so that nothing of the user's is read or changed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
@@ -34,6 +33,7 @@ class SshHosts:
         self._folder = folder
         self.config = folder / "config"
         self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        self._addresses: dict[str, tuple[str, int]] = {}
         for key in ("host_key", "user_key"):
             _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key)
         shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
@@ -63,14 +63,24 @@ class SshHosts:
             known.write(f"[{address}]:{port} {key}\n")
         self.configure(name, address=address, port=port)
 
-    def configure(self, name: str, *, address: str, port: int, key: str = "user_key") -> None:
-        """Adds a host to the client's configuration."""
+    def configure(
+        self, name: str, *, address: str, port: int, key: Path | None = None, alias: str = ""
+    ) -> None:
+        """Adds a host to the client's configuration. `alias`: the name that its key is known under."""
+        self._addresses[name] = address, port
+        key = key or self._folder / "user_key"
+        alias = f" HostKeyAlias {alias}\n" if alias else ""
         with self.config.open("a") as config:
             config.write(
-                f"Host {name}\n HostName {address}\n Port {port}\n IdentityFile {self._folder}/{key}\n"
+                f"Host {name}\n HostName {address}\n Port {port}\n IdentityFile {key}\n{alias}"
                 f" IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile {self._known_hosts}\n"
                 " GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n"
             )
+
+    def configure_again(self, name: str, *, of: str, key: Path | None = None, alias: str = "") -> None:
+        """The server of another name, with other settings of the client."""
+        address, port = self._addresses[of]
+        self.configure(name, address=address, port=port, key=key, alias=alias)
 
     def close(self) -> None:
         for server in self._servers.values():
@@ -138,9 +148,3 @@ class Machines:
 
     def _in_switch(self, *command: object) -> None:
         _run("nsenter", f"--target={self._switch.pid}", "--net", *command)
-
-
-def stop(*machines: SshHosts | Machines) -> None:
-    for each in machines:
-        with contextlib.suppress(OSError):
-            each.close()

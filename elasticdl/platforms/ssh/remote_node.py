@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import resource
 import select
 import signal
@@ -33,6 +34,9 @@ REQUEST = "ELASTICDL_REMOTE_NODE"
 CANNOT_START, HOST_LOST = signal.SIGUSR1, signal.SIGUSR2
 _OWN_SIGNALS = (CANNOT_START, HOST_LOST)
 
+# Before a node is tried again that was turned away (MaxStartups of sshd), each time with some chance in it.
+_RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)
+_TURNED_AWAY = (b"kex_exchange_identification", b"exceeded maxstartups")
 _PING_SECONDS = 5.0
 _READ_BYTES = 64 * 1024
 _SAID_BYTES = 8 * 1024
@@ -149,6 +153,12 @@ class Session:
         return f"host {self.host} was lost: {reason}", ""
 
     @property
+    def was_turned_away(self) -> bool:
+        """The server has dropped the connection at once, as it does with many that log in at the same time."""
+        said = self.said.lower()
+        return not self.has_greeted and self.exit_code == 255 and any(words in said for words in _TURNED_AWAY)
+
+    @property
     def is_lost(self) -> bool:
         """The host, not what is on it, is the problem: another one may do."""
         return self.last is None and (self.has_greeted or self.exit_code in (255, -signal.SIGTERM))
@@ -166,17 +176,22 @@ def hear_termination() -> socket.socket:
 def main() -> NoReturn:
     wake_up = hear_termination()
     request = json.loads(os.environ.pop(REQUEST))
-    session = Session(
-        host=request["host"],
-        options=SshOptions(**request["options"]),
-        document=request["document"],
-        wake_up=wake_up,
-    )
-    try:
-        session.run(print_to=1)
-    except OSError as error:
-        message = f"ssh cannot be started: {error.strerror}"
-        _give_up(CANNOT_START, message, "Install OpenSSH's client.", Path(request["report"]))
+    for seconds in (*_RETRY_SECONDS, 0.0):
+        session = Session(
+            host=request["host"],
+            options=SshOptions(**request["options"]),
+            document=request["document"],
+            wake_up=wake_up,
+        )
+        try:
+            session.run(print_to=1)
+        except OSError as error:
+            message = f"ssh cannot be started: {error.strerror}"
+            _give_up(CANNOT_START, message, "Install OpenSSH's client.", Path(request["report"]))
+        if not session.was_turned_away or not seconds:
+            break
+        # Apart from the others that were turned away at the same time.
+        time.sleep(seconds * random.uniform(0.5, 1.5))
     if session.last is not None and session.last[0] == agent.END:
         _end_as(session.last[1]["exit_code"])
     message, hint = session.problem
