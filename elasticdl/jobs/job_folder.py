@@ -87,6 +87,11 @@ class JobFolder:
         return self.path / "token"
 
     @property
+    def tls_folder(self) -> Path:
+        """The certificates of a job on several machines; others have none."""
+        return self.path / "tls"
+
+    @property
     def master_address_path(self) -> Path:
         return self.path / "master.addr"
 

@@ -188,6 +188,8 @@ class JobStore:
         token = os.open(folder.token_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(token, "w") as file:
             file.write(secrets.token_hex(32))
+        if spec.nodes.hosts:
+            _write_certificates(folder.tls_folder, spec.job_name)
         directory = ""
         with contextlib.suppress(FileNotFoundError):
             directory = os.getcwd()
@@ -222,6 +224,17 @@ class JobStore:
                     f"The job name {run.job} is in use: a job of that name is running.",
                     hint="Choose another --job_name, or stop that job and take its place with --replace.",
                 )
+
+
+def _write_certificates(folder: Path, job_name: str) -> None:
+    # Few jobs need them.
+    from elasticdl.wire.certificates import make_certificates
+
+    ca_crt, tls_crt, tls_key = make_certificates(f"elasticdl-{job_name}", extra="ssh")
+    folder.mkdir(mode=0o700)
+    for name, text in (("ca.crt", ca_crt), ("tls.crt", tls_crt), ("tls.key", tls_key)):
+        with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
 
 
 def new_suffix() -> str:

@@ -65,6 +65,7 @@ def problems(spec: Sections) -> Iterator[Problem]:
     yield from _strategy(spec)
     yield from _schedule(spec)
     yield from _resources(spec)
+    yield from _hosts(spec)
     yield from _cluster(spec)
 
 
@@ -247,6 +248,35 @@ def _resources(spec: Sections) -> Iterator[Problem]:
             yield _problem(
                 "envs", "secret_envs", because=f"{name} is given twice, by --envs and by --secret_envs."
             )
+
+
+def _hosts(spec: Sections) -> Iterator[Problem]:
+    nodes = spec.nodes
+    if not nodes.hosts:
+        for name in ("hosts_python", "ssh_config", "master_host"):
+            if getattr(nodes, name):
+                yield _problem(name, "hosts", because=f"--{name} is for jobs on several machines (--hosts).")
+        return
+    if spec.cluster.image_name:
+        yield _problem(
+            "hosts",
+            "image_name",
+            because="--hosts and --image_name exclude each other: a job with an image runs on Kubernetes.",
+        )
+    if spec.model.job_command and (spec.model.need_tf_config or nodes.num_ps > 0):
+        yield _problem(
+            "hosts",
+            "need_tf_config",
+            "num_ps",
+            because="--hosts: nodes of a --job_command with --need_tf_config or --num_ps have fixed addresses, which "
+            "processes on replaceable hosts do not. Run this job on Kubernetes or on one machine.",
+        )
+    if is_url(spec.checkpoint.checkpoint_dir):
+        yield _problem(
+            "hosts",
+            "checkpoint_dir",
+            because="--checkpoint_dir: with --hosts it is a folder that all of them share, not a URL.",
+        )
 
 
 def _cluster(spec: Sections) -> Iterator[Problem]:

@@ -21,12 +21,14 @@ from elasticdl.jobs.spec import JobSpec, from_yaml
 from elasticdl.jobs.status import JobStatus, RunState
 from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
+from elasticdl.master.programs.node_environment import Surroundings
 from elasticdl.master.services.endpoints import Servers
 from elasticdl.master.services.history_writer import HistoryWriter
 from elasticdl.master.status import job_status
 from elasticdl.platforms.local.local_platform import LocalPlatform
-from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR
+from elasticdl.platforms.platform import EXIT_DEFINITION_ERROR, Platform
 from elasticdl.wire.channel import add_port
+from elasticdl.wire.security import CA_FILE, CERT_FILE, KEY_FILE, TLS_NAME
 
 log = logging.getLogger("elasticdl.master")
 
@@ -64,13 +66,27 @@ def _give_up(folder: Path, spec: JobSpec, message: str) -> int:
 async def _serve(folder: Path) -> int:
     spec = from_yaml((folder / "spec.yaml").read_text())
     token = (folder / "token").read_text().strip()
-    platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
+    platform: Platform = LocalPlatform(Path(os.environ["ELASTICDL_HOST_SOCKET"]))
     environment = {"ELASTICDL_TOKEN_FILE": str(folder / "token"), "MY_POD_IP": "127.0.0.1"}
-    master = Master(spec=spec, folder=folder, platform=platform, token=token, environment=environment)
+    surroundings = None
+    if spec.nodes.hosts:
+        platform, surroundings = _on_hosts(spec, folder, platform)
+        environment |= {name: os.environ[name] for name in (CA_FILE, CERT_FILE, KEY_FILE, TLS_NAME)}
+    master = Master(
+        spec=spec,
+        folder=folder,
+        platform=platform,
+        token=token,
+        environment=environment,
+        surroundings=surroundings,
+    )
     servers = Servers(master, token)
-    if servers.public is not None:
+    # The public package sends no token, so its port stays on this machine.
+    if servers.public is not None and not spec.nodes.hosts:
         environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, "ELASTICDL_PUBLIC_PORT", public=True)
-    address = environment["MASTER_ADDR"] = _bind(servers.own, "ELASTICDL_MASTER_PORT")
+    address = environment["MASTER_ADDR"] = _bind(
+        servers.own, "ELASTICDL_MASTER_PORT", is_everywhere=bool(spec.nodes.hosts)
+    )
     master.recover(attempt=int(os.environ.get("ELASTICDL_ATTEMPT", "1")))
     await servers.start()
     (folder / "master.addr").write_text(address)
@@ -96,11 +112,24 @@ async def _serve(folder: Path) -> int:
         await servers.own.stop(grace=None)
 
 
-def _bind(server: grpc.aio.Server, variable: str, *, public: bool = False) -> str:
-    """The address it listens at."""
-    address = f"127.0.0.1:{os.environ[variable]}"
+def _on_hosts(spec: JobSpec, folder: Path, local: Platform) -> tuple[Platform, Surroundings]:
+    # Few jobs need it.
+    from elasticdl.platforms.ssh.job_settings import settings_of
+    from elasticdl.platforms.ssh.ssh_platform import SshPlatform
+
+    settings = settings_of(spec, master_port=int(os.environ["ELASTICDL_MASTER_PORT"]))
+    surroundings = Surroundings(python=settings.options.python, search_path={}, shared_cores=None)
+    return SshPlatform(local, settings, folder / "hosts"), surroundings
+
+
+def _bind(
+    server: grpc.aio.Server, variable: str, *, public: bool = False, is_everywhere: bool = False
+) -> str:
+    """The address it listens at, for those on this machine."""
+    port = os.environ[variable]
+    address = f"127.0.0.1:{port}"
     try:
-        add_port(server, address, public=public)
+        add_port(server, f"0.0.0.0:{port}" if is_everywhere else address, public=public)
     except RuntimeError:
         raise UserError(
             f"Another process listens at {address}, which this job's master needs.",

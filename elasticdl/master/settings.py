@@ -124,8 +124,9 @@ class JobSettings:
             servers=nodes.num_ps if spec.kind == "train" and not command else 0,
             other_roles=others if command else (),
             addressed=spec.addressed,
-            # The folder of a job on a cluster is its master's alone.
-            saves=spec.runs_here or bool(spec.checkpoint.checkpoint_dir or spec.cluster.journal_dir),
+            # The folder of a job on several machines is its master's alone.
+            saves=(spec.runs_here and not nodes.hosts)
+            or bool(spec.checkpoint.checkpoint_dir or spec.cluster.journal_dir),
             replicas=nodes.ps_replicas,
             batch_size=training.minibatch_size,
             # A step of all-reduce takes single batches of the order.

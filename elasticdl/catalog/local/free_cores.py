@@ -20,12 +20,14 @@ def free_cores() -> int:
 
 
 def with_free_cores(spec: JobSpec, cores: int) -> JobSpec:
-    """Returns the job with a worker for each of so many cores, within its range. A size that a user chose stays."""
+    """Returns the job with a worker for each of so many cores, within its range. A size that a user chose stays, and
+    that of a job on other hosts.
+    """
     nodes = spec.nodes
     low, high = nodes.range_of("worker")
     fewest = max(low, 1)
     # `--num_workers` has this default; a job without it leaves the size open.
-    if high is None or nodes.num_workers != fewest:
+    if high is None or nodes.num_workers != fewest or nodes.hosts:
         return spec
     workers = min(max(cores, fewest), high)
     return dataclasses.replace(spec, nodes=dataclasses.replace(nodes, num_workers=workers))

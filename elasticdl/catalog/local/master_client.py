@@ -22,6 +22,7 @@ from elasticdl.jobs.status import DesiredResult, JobStatus, RunState, StatusErro
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.wire.channel import open_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
+from elasticdl.wire.security import CA_FILE, CERT_FILE, KEY_FILE, TLS_NAME, Security
 
 _TIMEOUT_SECONDS = 10.0
 # A master that ends during a call cancels the call.
@@ -32,6 +33,16 @@ class MasterAway(UserError):
     """The master does not answer: it was killed and is about to come back, or the job has just ended."""
 
 
+def tls_environment(folder: JobFolder) -> dict[str, str]:
+    """Returns the variables for encrypted connections of a job on several machines, for others none."""
+    if not folder.tls_folder.is_dir():
+        return {}
+    files = {CA_FILE: "ca.crt", CERT_FILE: "tls.crt", KEY_FILE: "tls.key"}
+    named = {variable: str(folder.tls_folder / name) for variable, name in files.items()}
+    # A new run may have the folder of another name, and the certificate has the job's.
+    return {**named, TLS_NAME: f"elasticdl-{folder.spec().job_name}"}
+
+
 class MasterClient:
     """One connection to a job's master, as a context manager."""
 
@@ -40,7 +51,8 @@ class MasterClient:
         if address is None:
             raise MasterAway(f"The master of job {folder.name} has not started yet.")
         self._name = folder.name
-        self._channel = open_channel(address, folder.token())
+        security = Security.of_environment(tls_environment(folder))
+        self._channel = open_channel(address, folder.token(), security=security)
         self._stub = MasterStub(self._channel)  # type: ignore[no-untyped-call]
 
     def status(self, *, timeout_seconds: float = _TIMEOUT_SECONDS, brief: bool = False) -> JobStatus:

@@ -20,8 +20,15 @@ def check_job(spec: JobSpec) -> None:
     reserve_port(spec.cluster.master_port).close()
     check_libraries(spec)
     if spec.program == "command":
-        _check_command(spec.model.job_command)
-        return
+        if not spec.nodes.hosts:
+            _check_command(spec.model.job_command)
+    else:
+        _check_definition(spec)
+    if spec.nodes.hosts:
+        _check_hosts(spec)
+
+
+def _check_definition(spec: JobSpec) -> None:
     check_definition(spec)
     if spec.checkpoint.checkpoint_dir_for_init:
         from elasticdl.ps.checkpoint.checkpoint_folders import find_checkpoint
@@ -29,6 +36,15 @@ def check_job(spec: JobSpec) -> None:
         find_checkpoint(spec.checkpoint.checkpoint_dir_for_init)
     _check_data(spec)
     _check_outputs(spec)
+
+
+def _check_hosts(spec: JobSpec) -> None:
+    """Logs in on all of them, and looks for what the nodes will need there."""
+    from elasticdl.platforms.ssh.host_check import check_hosts
+    from elasticdl.platforms.ssh.job_settings import settings_of
+
+    settings = settings_of(spec)
+    check_hosts(settings.hosts, settings.options, settings.document)
 
 
 def reserve_port(port: int) -> KeptPort:

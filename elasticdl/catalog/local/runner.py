@@ -25,7 +25,13 @@ from concurrent.futures import Future
 
 from elasticdl.catalog.local.free_cores import free_cores, with_free_cores
 from elasticdl.catalog.local.job import resume_hint
-from elasticdl.catalog.local.master_client import MasterAway, MasterClient, last_status, read_status
+from elasticdl.catalog.local.master_client import (
+    MasterAway,
+    MasterClient,
+    last_status,
+    read_status,
+    tls_environment,
+)
 from elasticdl.catalog.local.preflight import check_job, reserve_port
 from elasticdl.catalog.local.signals import hang_ups, leave_terminal, stop_signals
 from elasticdl.catalog.local.terminal_observer import TerminalObserver
@@ -171,6 +177,7 @@ class LocalRunner:
                 "ELASTICDL_MASTER_PORT": str(ports[0]),
                 "ELASTICDL_PUBLIC_PORT": str(ports[1]),
                 "ELASTICDL_ATTEMPT": str(self.folder.record().attempts),
+                **tls_environment(self.folder),
             },
         )
         host.spawn(request, again=again)

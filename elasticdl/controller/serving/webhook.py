@@ -23,7 +23,7 @@ from pathlib import Path
 
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.client import Cluster, ClusterError, Document
-from elasticdl.platforms.kubernetes.credentials import make_certificates
+from elasticdl.wire.certificates import make_certificates
 
 log = logging.getLogger("elasticdl.controller")
 

@@ -21,6 +21,7 @@ from elasticdl.jobs.flags.grammar import (
 from elasticdl.jobs.flags.names import DNS_LABEL, DNS_NAME, ENVIRONMENT_VARIABLE, IMAGE
 from elasticdl.jobs.sections.egress import EgressGrammar, Target
 from elasticdl.jobs.sections.env_secrets import SECRET_ENVS
+from elasticdl.jobs.sections.hosts import HostsGrammar
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.resources import Quantity, Resources, ResourcesGrammar
 from elasticdl.jobs.sections.volumes import Volume, VolumesGrammar
@@ -175,6 +176,33 @@ class NodesSection:
         "A node that has not joined its master for so long after its start is ended and tried again; so is a worker "
         "with a job command that has not asked for data by then, while others have; 0: never.",
         topic=Topic.FAILURE,
+    )
+    hosts: tuple[str, ...] = flag(
+        HostsGrammar(),
+        (),
+        "Machines that the nodes run on, as ssh names them; the master runs on this one. Without them, all run here.",
+        topic=Topic.NODES,
+    )
+    hosts_python: str = flag(
+        FilePath(metavar="FILE"),
+        "",
+        "The Python of the hosts, which has elasticdl.",
+        topic=Topic.NODES,
+        derived="the path of the one that runs this command",
+    )
+    ssh_config: str = flag(
+        FilePath(metavar="FILE"),
+        "",
+        "Configuration of ssh for --hosts.",
+        topic=Topic.NODES,
+        derived="that of the user",
+    )
+    master_host: str = flag(
+        Text(metavar="ADDRESS"),
+        "",
+        "The address of this machine for --hosts.",
+        topic=Topic.NODES,
+        derived="the one that their ssh servers see",
     )
     envs: dict[str, str] = flag(
         Pairs(key_rule=ENVIRONMENT_VARIABLE),

@@ -28,6 +28,7 @@ VARIABLES = frozenset(
         "ELASTICDL_PORT",
         "ELASTICDL_PROCESS_OF",
         "ELASTICDL_PUBLIC_PORT",
+        "ELASTICDL_REMOTE_NODE",
         "ELASTICDL_TLS_NAME",
         "ELASTICDL_TOKEN_FILE",
         "MASTER_ADDR",
