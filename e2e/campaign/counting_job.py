@@ -6,17 +6,23 @@ part in it, so it tells when those are wrong.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
+from e2e import programs
+from e2e.conftest import ROOT, Job
 from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
 from elasticdl.ps.checkpoint.resharding import TRAINABLE
 
 COUNTERS = 12
 BATCH_SIZE = 8
+OWN_LOOP = "oracle.own_loop"
 
 
 def write_samples(folder: Path, size: int) -> Path:
@@ -54,6 +60,40 @@ def start_counting(
         },
         **more,
     )
+
+
+def start_own_loop(
+    start_job: Callable[..., Any], folder: Path, *arguments: str, size: int, epochs: int, seed: int
+) -> Any:
+    """A job of `oracle.own_loop`, whose values are in `folder/model` in the end."""
+    (folder / "model").mkdir(exist_ok=True)
+    path = f"PYTHONPATH={ROOT}:{ROOT / 'e2e' / 'zoo'}"
+    return start_job(
+        "train",
+        f"--job_command=env {path} {sys.executable} -m {OWN_LOOP} {folder}/model/state_dict.pt",
+        f"--job_name=oracle-{seed}",
+        *arguments,
+        environment={
+            "ELASTICDL_TEST_SEED": str(seed),
+            "ELASTICDL_TEST_SIZE": str(size),
+            "ELASTICDL_TEST_EPOCHS": str(epochs),
+        },
+    )
+
+
+class OwnLoopJob(Job):
+    """Its workers are processes of the program."""
+
+    def processes(self) -> dict[str, psutil.Process]:
+        found = super().processes()
+        for process in programs.processes(self):
+            with contextlib.suppress(psutil.Error):
+                if OWN_LOOP in process.cmdline():
+                    found[process.environ()["ELASTICDL_NODE"]] = process
+        return found
+
+    def assert_exact(self, *, epochs: int, size: int) -> None:
+        programs.assert_exact(self, dataset="_EDL_DEFAULT_TRAINING_DATA", epochs=epochs, size=size)
 
 
 def find_local_miscounts(exported: Path, *, epochs: int) -> list[str]:

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from e2e.campaign.counting_job import find_local_miscounts, find_miscounts, start_counting
+from e2e.campaign.counting_job import (
+    OwnLoopJob,
+    find_local_miscounts,
+    find_miscounts,
+    start_counting,
+    start_own_loop,
+)
 from e2e.campaign.faults import FAULTS, DamagedJournals, Fault
 from e2e.conftest import Job
 
@@ -26,17 +32,19 @@ SIZE, EPOCHS = 768, 3
 _SECONDS_PER_BATCH = 0.06
 _START_SECONDS = 200.0
 
+OWN_LOOP = "own-loop"
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "servers": ("--num_workers=2", "--num_ps=3", "--checkpoint_steps=40"),
     "one-server": ("--num_workers=2", "--num_ps=1", "--checkpoint_steps=40"),
     "synchronous": ("--num_workers=2", "--num_ps=2", "--grads_to_wait=2", "--use_async=false"),
     "local": ("--num_workers=1", "--num_ps=0", "--distribution_strategy=Local", "--checkpoint_steps=40"),
     "allreduce": ("--num_workers=2", "--distribution_strategy=AllreduceStrategy", "--checkpoint_steps=40"),
+    OWN_LOOP: ("--num_workers=2", "--distribution_strategy=AllreduceStrategy"),
 }
 # An update of so many batches is their mean.
 _BATCHES_IN_UPDATE = {"synchronous": 2}
 # Their models are in the workers.
-_LOCAL = ("local", "allreduce")
+_LOCAL = ("local", "allreduce", OWN_LOOP)
 
 
 class Outcome(enum.Enum):
@@ -87,16 +95,24 @@ def check(run: Run, folder: Path) -> Checked:
                 **environment,
                 **(fault.environment if faulty else {}),
             }
-            jobs.append(Job(home, [*words], names, prefix=fault.prefix if faulty else ()))
+            kind = OwnLoopJob if run.strategy == OWN_LOOP else Job
+            jobs.append(kind(home, [*words], names, prefix=fault.prefix if faulty else ()))
             return jobs[-1]
 
-        return start_counting(
-            start_job,
-            folder,
+        flags = (
             *STRATEGIES[run.strategy],
             # Whatever takes longer than this is found to hang. A fault is no reason to give up.
             "--stall_floor_seconds=4",
             "--relaunch_on_worker_failure=100",
+        )
+        if run.strategy == OWN_LOOP:
+            return start_own_loop(
+                start_job, folder, *flags, *arguments, size=SIZE, epochs=EPOCHS, seed=run.seed
+            )
+        return start_counting(
+            start_job,
+            folder,
+            *flags,
             "--max_shard_retries=100",
             *([f"--output={folder}/model"] if run.strategy in _LOCAL else []),
             *arguments,
