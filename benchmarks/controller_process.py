@@ -6,7 +6,7 @@ status says so, and this benchmark writes the reports of all masters. Measured a
 - from the start of the controller until it starts a job that was waiting for it, with everything else there already;
 - from the request that creates one more job until its master's pod is there;
 - for a minute of reports, one from each master every two seconds: the controller's share of a core, its memory, and
-  its calls, which the API server counts. Nobody else calls about the kinds of objects that are counted.
+  its calls, which the API server counts. No other client asks for the kinds that are counted.
 
 The whole machine is shared by etcd, the API server, the reports and the controller; the notes tell how many reports a
 second that allowed.
