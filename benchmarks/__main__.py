@@ -33,8 +33,8 @@ NAMES = (
     "planning_time",
     "controller_scale",
 )
-# Only where it is asked for: there has to be a cluster.
-MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster")
+# Only where it is asked for: there has to be a cluster, or root on Debian.
+MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")
 
 
 def main() -> int:

@@ -33,8 +33,11 @@ _CLONE_NEWNET = 0x40000000
 
 @dataclass(frozen=True, kw_only=True)
 class SelfMade:
+    """`run_name`: of the folder of what runs; two clusters of one home share the programs."""
+
     home: Path
     network: str
+    run_name: str = "run"
 
     @classmethod
     def here(cls) -> SelfMade:
@@ -116,6 +119,22 @@ class SelfMade:
         )
         self._wait("the default service account", "get", "serviceaccount", "default")
 
+    def up_api_server(self) -> None:
+        """etcd and the API server alone: nothing acts but its callers, and pods stay as they are written. Without
+        controllers, no service account has a token, so pods need none.
+        """
+        self.down()
+        provide(self.home)
+        self._run.mkdir(parents=True)
+        self._make_network()
+        write_certificates(
+            self._run, server="https://127.0.0.1:6443", addresses=["127.0.0.1", API_SERVICE_IP], nodes=[]
+        )
+        self.start_part("etcd")
+        words = [*self._parts()["apiserver"], "--disable-admission-plugins=ServiceAccount"]
+        self._processes.start("apiserver", words, restarts=True)
+        self._wait("the API server", "get", "--raw", "/readyz")
+
     def tell_logs(self) -> None:
         """What its parts said last, before it is taken down with their logs."""
         for log in sorted(self._run.glob("*.log")):
@@ -143,7 +162,7 @@ class SelfMade:
 
     @property
     def _run(self) -> Path:
-        return self.home / "run"
+        return self.home / self.run_name
 
     @property
     def _bin(self) -> Path:

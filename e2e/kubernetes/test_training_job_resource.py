@@ -64,6 +64,10 @@ def read(kubectl: Kubectl, name: str, kind: str = OURS) -> dict[str, Any]:
     return found
 
 
+def pinned(kubectl: Kubectl, name: str) -> int | None:
+    return parse_training_job(read(kubectl, name)).spec.trainer.pinned
+
+
 def test_explain_shows_the_fields_of_trainers(kubectl: Kubectl) -> None:
     # The API server publishes a new definition some seconds after it serves it.
     wait_until(
@@ -94,9 +98,25 @@ def test_columns_show_what_the_status_says(kubectl: Kubectl) -> None:
 
 def test_scale_pins_the_number_of_trainers(kubectl: Kubectl) -> None:
     create(kubectl, document("scaled"))
-    assert parse_training_job(read(kubectl, "scaled")).spec.trainer.pinned is None
+    assert pinned(kubectl, "scaled") is None
     kubectl("scale", "tj/scaled", "--replicas=4")
-    assert parse_training_job(read(kubectl, "scaled")).spec.trainer.pinned == 4
+    assert pinned(kubectl, "scaled") == 4
+
+
+def test_autoscaler_pins_the_number_of_trainers_of_a_pinned_job(kubectl: Kubectl) -> None:
+    create(kubectl, document("autoscaled"))
+    # Autoscalers leave a target of size 0 alone.
+    kubectl("scale", "tj/autoscaled", "--replicas=2")
+    target = {"apiVersion": "elasticdl.org/v1", "kind": "TrainingJob", "name": "autoscaled"}
+    autoscaler = {
+        "apiVersion": "autoscaling/v1",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "autoscaled"},
+        # Without metrics, it can only keep to its range.
+        "spec": {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 5},
+    }
+    create(kubectl, autoscaler)
+    wait_until(lambda: pinned(kubectl, "autoscaled") == 3, "the autoscaler has changed the size")
 
 
 def test_scale_works_for_a_job_without_a_trainer_section(kubectl: Kubectl) -> None:

@@ -25,7 +25,8 @@ from elasticdl.errors import UserError
 from elasticdl.jobs.status import DesiredResult, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from elasticdl.platforms.kubernetes.client import ClusterAway
-from elasticdl.scheduling.planner import Plan, Planner
+from elasticdl.scheduling.decisions import Plan
+from elasticdl.scheduling.planner import Planner
 from tests.controller.builders import (
     NOW,
     Document,
@@ -414,7 +415,7 @@ def test_unreadable_status_is_replaced() -> None:
 
 
 class BrokenPlanner(Planner):
-    """Has a defect from the moment when it is told to."""
+    """Has a defect while `is_broken`."""
 
     is_broken = False
 
