@@ -261,7 +261,7 @@ class Node:
         ]
 
     def _outdated_starts(self) -> tuple[str, ...]:
-        """The flags by which the first attempt was told where to start: a later one continues."""
+        """The flags that say where the first attempt starts: a later one continues."""
         newest = newest_pass(self.variables.output)
         later = newest is not None and newest >= self.arguments.number("start_pass")
         return ("init_model_path", "start_pass") if later else ()

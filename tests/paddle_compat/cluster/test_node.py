@@ -260,7 +260,7 @@ def test_file_in_the_place_of_a_folder_is_named(
 
 
 @pytest.mark.parametrize(("newest", "is_given"), [(0, True), (1, False)])
-def test_later_attempt_continues_where_the_first_was_told_to_start(
+def test_flags_of_the_start_are_for_the_first_attempt(
     variables: Variables, newest: int, is_given: bool
 ) -> None:
     finish_pass(variables, newest)
