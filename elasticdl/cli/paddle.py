@@ -16,6 +16,8 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 # All words go to the command as they are.
 _PASSED = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 _CONFIGS = ("trainer_config.py", "trainer_config.lr.py", "train.py")
+# Flags of `paddle train` that a run gives to each node itself.
+_OF_NODES = ("save_dir", "trainer_id", "pservers", "num_gradient_servers", "comment")
 
 
 @click.group(context_settings=_CONTEXT)
@@ -139,6 +141,7 @@ def run(
     Node N has the address 127.0.0.(N+1). Further flags are those of `paddle train`, such as --num_passes=3.
     """
     import logging
+    import signal
 
     from elasticdl.paddle_compat.cluster.arguments import TRAIN, parse
     from elasticdl.paddle_compat.cluster.local import LocalRun
@@ -170,9 +173,21 @@ def run(
         raise UserError(
             "--local=1 is for one trainer without servers.", hint="`elasticdl paddle train --local=1 …`"
         )
+    if refused := [name for name in _OF_NODES if name in given]:
+        raise UserError(
+            f"elasticdl paddle run: each node gets its own --{refused[0]}.",
+            hint=f"Omit it. Passes and logs are written to {variables.output}; --nodes is the number of nodes.",
+        )
     used = {**defaults, **given, "local": "0"}
     flags = [f"--{name}={value}" for name, value in used.items()]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     return LocalRun(variables=variables, words=flags, restarts=restarts).run(used["config"])
+
+
+def _end(number: int, frame: object) -> None:
+    """Lets the run stop its nodes and remove what they have copied."""
+    sys.exit(128 + number)
 
 
 def _config_of(folder: Path) -> str:

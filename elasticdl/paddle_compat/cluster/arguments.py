@@ -37,6 +37,32 @@ TRAIN: dict[str, str] = {
     "seed": "1",
 }
 PSERVER: dict[str, str] = {**_SHARED, "address": ""}
+_EXPLANATIONS = {
+    "nics": "network interface",
+    "port": "first port of the parameter servers of a node",
+    "ports_num": "parameter servers of a node",
+    "ports_num_for_sparse": "ports that are kept free behind them",
+    "num_gradient_servers": "number of trainers",
+    "pservers": "addresses of all nodes, separated by commas",
+    "comment": "any text, to find the process by",
+    "config": "the configuration, or a program for Paddle's fleet",
+    "config_args": "NAME=VALUE,… that get_config_arg reads",
+    "trainer_count": "threads of a trainer",
+    "use_gpu": "this Paddle runs on CPUs",
+    "num_passes": "passes over the data",
+    "log_period": "batches from one line of the log to the next",
+    "dot_period": "batches from one dot to the next; 0: no dots",
+    "saving_period": "passes from one that is saved to the next",
+    "local": "1: without parameter servers",
+    "trainer_id": "number of this trainer, from 0",
+    "save_dir": "folder of the passes; training continues behind the newest complete one",
+    "init_model_path": "folder with the parameters to start with",
+    "start_pass": "pass to start with, from the parameters of the one before",
+    "test_period": "accepted; each pass is tested at its end",
+    "job": "train is all there is",
+    "seed": "of the first parameters and of the order of the samples",
+    "address": "address of this node, if not that of --nics",
+}
 _NUMBERS = {
     "port": 1,
     "ports_num": 1,
@@ -83,6 +109,15 @@ class Arguments:
         return [f"--{name}={value}" for name, value in self.given.items()]
 
 
+def explain(known: Mapping[str, str], *, command: str) -> str:
+    """Returns the text of `--help`."""
+    lines = [f"Usage: {command} [--FLAG=VALUE]...", ""]
+    for name, default in known.items():
+        given = f"  [default: {default}]" if default else ""
+        lines.append(f"  --{name:<22}{_EXPLANATIONS[name]}{given}")
+    return "\n".join(lines)
+
+
 def parse(words: Sequence[str], known: Mapping[str, str], *, command: str) -> Arguments:
     """Raises `UserError` for a flag that does not exist or a value that does not fit."""
     given: dict[str, str] = {}
@@ -98,6 +133,11 @@ def parse(words: Sequence[str], known: Mapping[str, str], *, command: str) -> Ar
     for name in _SWITCHES:
         if name in given and given[name].lower() not in (*_TRUE, *_FALSE):
             raise UserError(f"{command}: --{name} takes 0 or 1, not {given[name]!r}.")
+    if given.get("job", "train") != "train":
+        raise UserError(
+            f"{command}: --job={given['job']} is not supported, only --job=train.",
+            hint="Training tests each pass at its end, with the test_list of the configuration.",
+        )
     return Arguments(values={**known, **given}, given=given)
 
 

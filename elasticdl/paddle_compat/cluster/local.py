@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import logging
 import os
 import signal
@@ -15,19 +16,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elasticdl.errors import ExitCode
+from elasticdl.errors import ExitCode, UserError
 from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
-from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, die_with_parent
-from elasticdl.paddle_compat.cluster.variables import Variables
+from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, die_with_parent, tail
+from elasticdl.paddle_compat.cluster.variables import Variables, check_port_range
 
 log = logging.getLogger("elasticdl.paddle")
 
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 10.0
+_SHOWN_LINES = 8
 
 
 @dataclass(kw_only=True)
@@ -42,9 +44,13 @@ class LocalRun:
     _failed: list[Member] = field(default_factory=list)
 
     def run(self, config: str) -> int:
-        """Runs the configuration. Raises `UserError` for folders that are missing, which each node would report."""
+        """Runs the configuration. Raises `UserError` for what each node would report, and if the job runs already."""
+        check_port_range(self.variables)
         check_folders(self.variables, config)
-        with tempfile.TemporaryDirectory(prefix="paddle-run-") as folder:
+        with (
+            _exclusive(self.variables.job_folder),
+            tempfile.TemporaryDirectory(prefix="paddle-run-", ignore_cleanup_errors=True) as folder,
+        ):
             file = Path(folder) / "members.json"
             try:
                 for number in range(self.variables.gradient_num):
@@ -73,6 +79,8 @@ class LocalRun:
             "CONF_PADDLE_PORTS_NUM": str(variables.ports_num),
             "CONF_PADDLE_PORTS_NUM_SPARSE": str(variables.ports_num_sparse),
             "CONF_PADDLE_GRADIENT_NUM": str(variables.gradient_num),
+            # A node that is killed cannot remove what it has copied.
+            "TMPDIR": str(file.parent),
             MEMBERS_FILE: str(file),
             OWN_UID: member.uid,
         }
@@ -106,15 +114,29 @@ class LocalRun:
                 code = 128 - code if code < 0 else code
                 if code == ExitCode.BAD_INPUT or generation >= self.restarts:
                     log.error("Node %d failed with exit code %d; stopping the run", number, code)
+                    if number != 0:
+                        train_log = self._train_log(number)
+                        log.error("The end of %s:\n%s", train_log, tail(train_log, _SHOWN_LINES))
                     return code
                 generation += 1
                 log.warning(
-                    "Restarting node %d: exit code %d (%d of %d)", number, code, generation, self.restarts
+                    "Restarting node %d: exit code %d (%d of %d); its log is %s",
+                    number,
+                    code,
+                    generation,
+                    self.restarts,
+                    self._train_log(number),
                 )
                 self._failed.append(self._members[number])
                 self._start(number, file, generation=generation)
             time.sleep(_POLL_SECONDS)
         return 0
+
+    def _train_log(self, number: int) -> Path:
+        """Folders have the numbers of trainers, which are ranks of the addresses as text."""
+        addresses = sorted(member.address for member in self._members.values())
+        folder = f"node_{addresses.index(self._members[number].address)}"
+        return self.variables.output / folder / "train.log"
 
     def _stop(self) -> None:
         """Nodes remove what they have copied when they are terminated; their processes die with them."""
@@ -128,3 +150,23 @@ class LocalRun:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+@contextlib.contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Locks the folder of a job while it runs. Raises `UserError` if another run has it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"The job in {folder} is running already.",
+                hint="Stop that run first, or choose another --job_name.",
+            ) from error
+        except OSError as error:
+            # Some network file systems have no locks.
+            log.warning("Locking %s failed: %s", folder, error.strerror)
+        yield
+    finally:
+        os.close(opened)

@@ -57,6 +57,8 @@ MEMBERS_FILE, OWN_UID = "ELASTICDL_PADDLE_MEMBERS", "ELASTICDL_PADDLE_UID"
 _PR_SET_PDEATHSIG = 1
 # The volume does not let this user read or write.
 DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+# A file has the name of a folder, or the other way round.
+_MISPLACED = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,8 @@ class Intervals:
     # Another node's failure may be the reason of ours: its pod shows it some seconds later.
     collateral_seconds: float = 15.0
     exit_seconds: float = 20.0
+    # A trainer whose servers have failed does not end by itself.
+    crash_seconds: float = 2.0
     # Servers of the attempt before, killed just now, hold their ports until the kernel has freed their memory.
     ports_seconds: float = 10.0
 
@@ -185,7 +189,8 @@ class Node:
                 return 0
             if code is None and (ended := server.poll()) is not None:
                 # A server ends before the trainer does when trainer 0 has stopped all of them.
-                self._wait_for_exit(trainer)
+                intervals = self.intervals
+                self._wait_for_exit(trainer, intervals.crash_seconds if ended else intervals.exit_seconds)
                 if trainer.poll() == 0:
                     return 0
                 code = ended or trainer.poll() or ExitCode.JOB_FAILED
@@ -202,7 +207,8 @@ class Node:
     def _blame(self, quorum: Quorum, code: int) -> int:
         """The exit code, unless it was the loss of another node that ended ours."""
         code = 128 - code if code < 0 else code
-        if code != ExitCode.BAD_INPUT:
+        # No other node kills our processes.
+        if code not in (ExitCode.BAD_INPUT, 128 + signal.SIGKILL):
             deadline = self.clock() + self.intervals.collateral_seconds
             while self.clock() < deadline:
                 self._check_members(quorum)
@@ -210,8 +216,8 @@ class Node:
         log.error("Training failed with exit code %d", code)
         return code
 
-    def _wait_for_exit(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = self.clock() + self.intervals.exit_seconds
+    def _wait_for_exit(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+        deadline = self.clock() + seconds
         while process.poll() is None and self.clock() < deadline:
             self.sleep(self.intervals.poll_seconds)
 
@@ -243,6 +249,7 @@ class Node:
             *(word[2:].partition("=")[0] for word in self._shared_words(quorum)),
             "trainer_id",
             "save_dir",
+            *self._outdated_starts(),
         }
         given = [f"--{name}={value}" for name, value in self.arguments.given.items() if name not in replaced]
         return [
@@ -252,6 +259,12 @@ class Node:
             f"--trainer_id={number}",
             f"--save_dir={self.variables.output}",
         ]
+
+    def _outdated_starts(self) -> tuple[str, ...]:
+        """The flags that say where the first attempt starts: a later one continues."""
+        newest = newest_pass(self.variables.output)
+        later = newest is not None and newest >= self.arguments.number("start_pass")
+        return ("init_model_path", "start_pass") if later else ()
 
 
 def check_folders(variables: Variables, config: str) -> None:
@@ -351,6 +364,29 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def let_forks_die() -> None:
+    """Makes each process that the main thread forks die with this one.
+
+    While Paddle's nodes meet over gloo they have a manager and an HTTP server as children. If their parent is killed
+    these would stay, and keep the port of the next attempt.
+    """
+    parent = 0
+
+    def before() -> None:
+        nonlocal parent
+        # The kernel's signal comes when the thread ends that has forked.
+        parent = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+
+    def in_child() -> None:
+        if parent:
+            die_with_parent()
+            if os.getppid() != parent:
+                # It has died before the kernel was asked.
+                os._exit(128 + signal.SIGKILL)
+
+    os.register_at_fork(before=before, after_in_child=in_child)
+
+
 def check_interface(name: str, address: str) -> None:
     """Warns about an interface that is missing or has another address; the node's address is used then."""
     try:
@@ -397,6 +433,9 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
                 error.strerror,
                 os.getuid(),
             )
+            return ExitCode.BAD_INPUT
+        if error.errno in _MISPLACED:
+            log.error("%s: %s. Move it away: the node needs a folder there.", error.filename, error.strerror)
             return ExitCode.BAD_INPUT
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -101,9 +101,14 @@ def read_variables(environment: Mapping[str, str] | None = None) -> Variables:
         ports_num_sparse=int(given["CONF_PADDLE_PORTS_NUM_SPARSE"]),
         gradient_num=int(given["CONF_PADDLE_GRADIENT_NUM"]),
     )
+    check_port_range(variables)
+    return variables
+
+
+def check_port_range(variables: Variables) -> None:
+    """Raises `UserError` if some of the ports do not exist."""
     if variables.ports[-1] > _LAST_PORT:
         raise UserError(
             f"CONF_PADDLE_PORT={variables.port} leaves no room for {len(variables.ports)} ports: "
             f"the last port is {_LAST_PORT}."
         )
-    return variables

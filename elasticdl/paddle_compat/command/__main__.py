@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.extras import install_command
 from elasticdl.jobs.flags.nearest import did_you_mean
-from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN, parse
+from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN, explain, parse
+from elasticdl.paddle_compat.cluster.node import let_forks_die
 
 _COMMANDS = ("train", "pserver", "version")
+_FLAGS = {"train": TRAIN, "pserver": PSERVER}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -31,6 +33,9 @@ def _run(given: list[str]) -> int:
     command, rest = (given[0], given[1:]) if given else ("", [])
     if command == "version":
         print(version())
+        return 0
+    if command in _FLAGS and ("--help" in rest or "-h" in rest):
+        print(explain(_FLAGS[command], command=f"paddle {command}"))
         return 0
     if command == "train":
         from elasticdl.paddle_compat.command.train import train
@@ -58,6 +63,7 @@ def version() -> str:
 
 
 if __name__ == "__main__":
+    let_forks_die()
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -94,6 +94,20 @@ def refusal(node: Node) -> str:
     return f"{caught.value.message} {caught.value.hint}"
 
 
+def environment(variables: Variables, folder: Path) -> dict[str, str]:
+    """Of node 0, whose membership is a file."""
+    write_members(folder / "members.json", [A, B])
+    return {
+        **GUIDE,
+        "JOB_NAME": variables.job_name,
+        "JOB_PATH": str(variables.job_path),
+        "CONF_PADDLE_GRADIENT_NUM": "2",
+        "CONF_PADDLE_PORT": str(variables.port),
+        nodes.MEMBERS_FILE: str(folder / "members.json"),
+        nodes.OWN_UID: A.uid,
+    }
+
+
 def finish_pass(variables: Variables, number: int) -> None:
     folder = variables.output / f"pass-{number:05d}"
     folder.mkdir(parents=True)
@@ -230,26 +244,69 @@ def test_volume_that_is_not_writable_is_named_with_the_user(
     variables.output.rmdir()
     # The kernel makes no folders there, for no user.
     variables.output.symlink_to("/sys/kernel")
-    write_members(tmp_path / "members.json", [A, B])
-    environment = {
-        **GUIDE,
-        "JOB_NAME": "job",
-        "JOB_PATH": str(tmp_path),
-        "CONF_PADDLE_GRADIENT_NUM": "2",
-        "CONF_PADDLE_PORT": str(variables.port),
-        nodes.MEMBERS_FILE: str(tmp_path / "members.json"),
-        nodes.OWN_UID: A.uid,
-    }
-    assert nodes.main(["--config=./trainer_config.py"], environment) == ExitCode.BAD_INPUT
+    assert (
+        nodes.main(["--config=./trainer_config.py"], environment(variables, tmp_path)) == ExitCode.BAD_INPUT
+    )
     assert f"{variables.output}/node_0: " in caplog.text
     assert f"This node (user {os.getuid()}) must be able to read and write" in caplog.text
+
+
+def test_file_in_the_place_of_a_folder_is_named(
+    variables: Variables, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (variables.output / "node_0").write_text("")
+    assert nodes.main(["--config=./trainer_config.py"], environment(variables, tmp_path)) == 2
+    assert f"{variables.output}/node_0: File exists. Move it away" in caplog.text
+
+
+@pytest.mark.parametrize(("newest", "is_given"), [(0, True), (1, False)])
+def test_flags_of_the_start_are_for_the_first_attempt(
+    variables: Variables, newest: int, is_given: bool
+) -> None:
+    finish_pass(variables, newest)
+    quorum = find_quorum([A, B], wanted=2)
+    assert quorum is not None
+    node = make(variables, Members([A, B]), "--start_pass=1", "--init_model_path=model")
+    words = node._train_words(quorum, 0)
+    assert ("--start_pass=1" in words) is is_given
+    assert ("--init_model_path=model" in words) is is_given
+
+
+class Servers:
+    """Processes that have ended, or never do."""
+
+    def __init__(self, code: int | None) -> None:
+        self._code = code
+
+    def poll(self) -> int | None:
+        return self._code
+
+
+@pytest.mark.parametrize(("code", "expected"), [(-9, 137), (137, 137), (1, 1)])
+def test_failed_servers_end_the_node_soon_whatever_the_trainer_does(
+    variables: Variables, code: int, expected: int
+) -> None:
+    quorum = find_quorum([A, B], wanted=2)
+    assert quorum is not None
+    passed = [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+
+    node = make(variables, Members([A, B]), sleep=sleep)
+    node.clock = lambda: passed[0]
+    found = node._watch(quorum, Servers(code), Servers(None), variables.output)  # type: ignore[arg-type]
+    assert found == expected
+    intervals = node.intervals
+    waited = intervals.crash_seconds + (intervals.collateral_seconds if expected == 1 else 0)
+    assert passed[0] <= waited + 2 * intervals.members_seconds
 
 
 def test_members_of_a_file_are_read(variables: Variables, tmp_path: Path) -> None:
     file = tmp_path / "members.json"
     write_members(file, [A, B])
-    environment = {nodes.MEMBERS_FILE: str(file), nodes.OWN_UID: "uid-a"}
-    assert list(nodes._find_membership(variables, environment).members()) == [A, B]
+    given = {nodes.MEMBERS_FILE: str(file), nodes.OWN_UID: "uid-a"}
+    assert list(nodes._find_membership(variables, given).members()) == [A, B]
 
 
 def test_log_on_a_full_volume_does_not_stop_the_trainer(

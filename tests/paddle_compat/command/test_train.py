@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN
+from elasticdl.paddle_compat.command.__main__ import main
+
 PROVIDER = """
 from paddle.trainer.PyDataProvider2 import *
 
@@ -129,3 +132,10 @@ def test_bad_data_is_named(folder: Path, file: str, text: str, message: str) -> 
     code, log = train(folder, "--num_passes=1")
     assert code == 2
     assert message in log
+
+
+@pytest.mark.parametrize("command", ["train", "pserver"])
+def test_help_lists_every_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"train": TRAIN, "pserver": PSERVER}[command]
+    assert main([command, "--help"]) == 0
+    assert re.findall(r"^  --(\w+) ", capsys.readouterr().out, re.MULTILINE) == list(known)
