@@ -36,4 +36,4 @@ def test_custom_optimizer_may_have_a_schedule() -> None:
 
 def test_a_rate_that_is_no_number() -> None:
     with pytest.raises(UserError, match=r"learning rate of Adagrad .* no number"):
-        make_optimizer(lambda: Adagrad("fast"), nn.Linear(1, 1))  # type: ignore[arg-type]
+        make_optimizer(lambda: Adagrad("fast"), nn.Linear(1, 1))
