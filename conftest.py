@@ -1,7 +1,8 @@
 """Markers that follow from where a test is: `pytest -m "not paddle"` needs no list of files.
 
 The names of the folder, of the file and of the test say which framework a test is for. Whole jobs (`e2e/`) are `slow`,
-those on Kubernetes also `cluster`. pyproject.toml says what each marker means.
+those on Kubernetes also `cluster`. Tests of packages whose line coverage is measured are `covered`. pyproject.toml says
+what each marker means.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ FRAMEWORKS = {
     "torch": "torch",
     "transformers": "torch",
 }
+# As in the Makefile.
+COVERED = ("controller", "jobs", "master/health", "master/ledger", "scheduling", "wire")
 
 
 def markers_of(node_id: str) -> set[str]:
@@ -32,6 +35,8 @@ def markers_of(node_id: str) -> set[str]:
         markers.add("slow")
     if node_id.startswith("e2e/kubernetes/"):
         markers.add("cluster")
+    if node_id.startswith(tuple(f"tests/{package}/" for package in COVERED)):
+        markers.add("covered")
     return markers
 
 

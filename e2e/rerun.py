@@ -1,9 +1,10 @@
 """`python -m e2e.rerun ARGUMENTS`: runs pytest, then reruns each failed test alone, up to a few.
 
-The tests of whole jobs start many processes on a machine with an unknown load. A test that fails, and then passes
-alone, does not block a change. It is still a defect: the test depends on the speed of the machine or the system has a
-race. So every rerun is listed at the end with its outcome, and appended to the file that ELASTICDL_RERUN_LOG names.
-The output of the first failure is above. More failures than a few have a common cause and are not rerun.
+Many tests start processes, on a machine with an unknown load. A test that fails, and then passes alone, does not block
+a change: `.ci/run` runs all tests in this way. It is still a defect: the test depends on the speed of the machine or
+the system has a race. So every rerun is listed at the end with its outcome, and appended to the file that
+ELASTICDL_RERUN_LOG names. The output of the first failure is above. More failures than a few have a common cause and
+are not rerun.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// What Python sees: arrays are checked for type and shape here, and the interpreter is let go while numbers are worked
+// What Python sees: arrays are checked for type and shape here, and the interpreter lock is released while numbers are worked
 // on. Messages for people are made in Python; what is thrown here is a mistake of the caller.
 
 #include <nanobind/nanobind.h>

@@ -45,9 +45,9 @@ class MlflowServer:
 
 
 @contextlib.contextmanager
-def mlflow_server(folder: Path, port: int = 0) -> Iterator[MlflowServer]:
+def mlflow_server(folder: Path) -> Iterator[MlflowServer]:
     """Runs it until the end of the block, with its database in the folder."""
-    port = port or free_port()
+    port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "server.log").open("wb") as output:
         process = subprocess.Popen(

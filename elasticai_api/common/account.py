@@ -133,7 +133,7 @@ class HeldShards:
         self._held.pop(task_id, None)
 
     def clear(self) -> list[int]:
-        """Lets go of everything. Returns the shards that were still this worker's."""
+        """Drops all shards. Returns those that were still this worker's."""
         live = [task_id for task_id, held in self._held.items() if not held.void]
         self._held.clear()
         self._uncertain = 0

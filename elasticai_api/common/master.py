@@ -149,4 +149,4 @@ class Master(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing is asked any more; who waits for an answer is let go with an error."""
+        """Makes no more calls; a caller that waits for an answer gets an error."""

@@ -83,12 +83,12 @@ class Supply:
             return shard
 
     def clear(self) -> list[int]:
-        """Lets go of everything. Returns what that was."""
+        """Drops all shards, and returns them."""
         with self._lock:
             return self._clear()
 
     def clear_idle(self) -> list[int]:
-        """Lets go of what has not been used up in a while."""
+        """Drops the shards that have not been used for a while, and returns them."""
         with self._lock:
             return self._clear() if self._clock() >= self._put_at + IDLE_SECONDS else []
 

@@ -7,7 +7,7 @@ the members have found that they all can (`devices.py`).
 Failure modes
     A peer dies: its connections close, and collectives with it raise `GroupBroken` at once. A peer disappears without
     closing them, or has joined another round: the master's next round shows that; a waiting member polls for it
-    (`stale`), and gives up. What was given up stays in memory until the backend has let go of it too. A thread that is
+    (`stale`), and gives up. What was given up stays in memory until the backend has released it too. A thread that is
     given up while it connects must end before Python does, which would end it inside C++, and the process with it: so
     members first see each other at the store, which can be left at any time, and only then connect. NCCL does not
     always notice a dead peer, and what waits for one cannot be interrupted: its works are looked at instead of waited

@@ -104,4 +104,4 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Lets go of the platform without touching the nodes."""
+        """Disconnects from the platform without touching the nodes."""

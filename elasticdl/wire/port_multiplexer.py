@@ -5,7 +5,7 @@ port, which only this machine can reach: such calls are few and small. A single 
 service of Kubernetes and for a firewall rule.
 
 One thread with non-blocking sockets accepts, reads up to the token, and relays. Only a connection of frames that has
-shown the token gets a thread of its own. So strangers cost a descriptor each, for a few seconds, and never a thread.
+shown the token gets a thread of its own. So a caller without it costs a descriptor, for a few seconds, and no thread.
 
 Failure modes
     Connections without the token: each is closed after `opening_seconds`, and the oldest when there are more than

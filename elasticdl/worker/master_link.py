@@ -100,7 +100,7 @@ class MasterLink:
         except grpc.RpcError as error:
             if error.code() not in _GONE:
                 raise
-        # Before it is waited for: a channel waits for a stranger as it does for a master that is not there yet.
+        # Before it is waited for: a channel waits for another server as it does for a master that is not there yet.
         check_peer(self._address)
         reply: pb.JoinReply = self.call(self.stub.Join, request)
         return reply

@@ -22,7 +22,7 @@ from elasticdl.wire.channel import add_port, open_aio_channel
 from elasticdl.wire.master_pb2_grpc import MasterStub
 
 TOKEN = "t"
-STRANGER = "worker-99"
+UNKNOWN = "worker-99"
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def code_of(master: Master, method: str, request: Any) -> grpc.StatusCode:
 @pytest.mark.parametrize(
     ("method", "request_"),
     [
-        ("Announce", pb.AnnounceRequest(node=STRANGER, dataset="training", size=7)),
-        ("ReachCut", pb.ReachCutRequest(node=STRANGER, cut=1, error="the disk is full")),
-        ("Fail", pb.FailRequest(node=STRANGER, kind="definition", message="no")),
-        ("Report", pb.ReportRequest(node=STRANGER, generation=1, stop_training=True)),
-        ("FinishTask", pb.FinishTaskRequest(node=STRANGER, task="export")),
-        ("Remark", pb.RemarkRequest(node=STRANGER, remarks=["hello"])),
-        ("Tell", pb.TellRequest(node=STRANGER, sizes={"training": 3})),
+        ("Announce", pb.AnnounceRequest(node=UNKNOWN, dataset="training", size=7)),
+        ("ReachCut", pb.ReachCutRequest(node=UNKNOWN, cut=1, error="the disk is full")),
+        ("Fail", pb.FailRequest(node=UNKNOWN, kind="definition", message="no")),
+        ("Report", pb.ReportRequest(node=UNKNOWN, generation=1, stop_training=True)),
+        ("FinishTask", pb.FinishTaskRequest(node=UNKNOWN, task="export")),
+        ("Remark", pb.RemarkRequest(node=UNKNOWN, remarks=["hello"])),
+        ("Tell", pb.TellRequest(node=UNKNOWN, sizes={"training": 3})),
     ],
 )
 def test_call_of_an_unknown_node_is_rejected(master: Master, method: str, request_: Any) -> None:

@@ -36,7 +36,7 @@ print(json.dumps({"keeper": host._keeper.pid, **{name: host.pid(name) for name i
 exec(then)
 """
 
-# Leaves behind a process in a session of its own, whose parent is gone, and which heeds no polite signal.
+# Leaves behind a process in a session of its own, whose parent is gone, and which ignores SIGTERM.
 DAEMON_PROGRAM = """
 import os, signal, sys
 ready, is_ready = os.pipe()

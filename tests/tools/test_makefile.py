@@ -1,13 +1,16 @@
-"""`make quickstart` shows on a terminal how far the installation is, and little elsewhere."""
+"""The Makefile: what `make quickstart` prints, and that `make test` runs each test once."""
 
 from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from conftest import COVERED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,3 +47,9 @@ def test_pip_shows_its_progress_on_a_terminal() -> None:
     (install,) = [line for line in commands.splitlines() if "-m pip install" in line]
     assert "--quiet" not in install
     assert "Installing ElasticDL and keras into .venv-absent" in commands
+
+
+def test_covered_tests_are_those_of_the_makefile() -> None:
+    found = re.search(r"^COVERED = (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    assert tuple(found[1].split()) == COVERED

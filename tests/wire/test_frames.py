@@ -1,4 +1,4 @@
-"""Frames over real sockets: numbers arrive as they were sent, strangers are refused, gRPC shares the port."""
+"""Frames over real sockets: numbers arrive as sent, callers without the token are rejected, gRPC shares the port."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def test_wrong_token_raises_not_trusted(serve: Callable[..., Server]) -> None:
 def test_overlong_token_closes_the_connection(serve: Callable[..., Server]) -> None:
     server = serve()
     host, port = server.address.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as stranger:
+    with socket.create_connection((host, int(port)), timeout=30) as caller:
         # Longer than any token.
-        stranger.sendall(b"EDL-FRM1" + b"\0" * 4 + (1 << 20).to_bytes(4, "little") + b"\0" * 8)
-        assert stranger.recv(100) == b""
+        caller.sendall(b"EDL-FRM1" + b"\0" * 4 + (1 << 20).to_bytes(4, "little") + b"\0" * 8)
+        assert caller.recv(100) == b""
     connection = connect(server.address, "secret")
     connection.send(ECHO, b"still there")
     assert connection.receive().head == b"still there"

@@ -66,7 +66,7 @@ def test_port_in_use_cannot_be_kept() -> None:
         KeptPort(server.getsockname()[1])
 
 
-def test_where_it_would_keep_out_its_owner_it_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_port_that_would_keep_out_its_owner_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(address: tuple[str, int]) -> socket.socket:
         raise OSError("Address already in use")
 

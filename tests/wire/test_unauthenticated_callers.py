@@ -40,7 +40,7 @@ def security() -> Security:
 PLAIN = pytest.mark.parametrize("served", [False], indirect=True, ids=["plain"])
 
 
-# For strangers only: friends may need longer on a busy machine.
+# For callers without the token only: others may need longer on a busy machine.
 IMPATIENT = port_multiplexer.Limits(opening_seconds=0.3)
 
 
@@ -74,11 +74,11 @@ def served(
     return opened, used
 
 
-def is_closed(stranger: socket.socket) -> bool:
+def is_closed(caller: socket.socket) -> bool:
     """As soon as it is, and not only after the patience of this test."""
-    stranger.settimeout(60)
+    caller.settimeout(60)
     try:
-        return stranger.recv(1) == b""
+        return caller.recv(1) == b""
     except ConnectionResetError:
         return True
 
@@ -88,22 +88,22 @@ def is_closed(stranger: socket.socket) -> bool:
 )
 def test_caller_that_stops_in_the_handshake_is_disconnected(served: Any, said: bytes) -> None:
     opened, _ = served
-    with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
-        stranger.sendall(said)
-        assert is_closed(stranger)
+    with socket.create_connection(("127.0.0.1", opened.port)) as caller:
+        caller.sendall(said)
+        assert is_closed(caller)
 
 
 @PLAIN
 def test_caller_that_sends_its_token_slowly_is_disconnected(served: Any) -> None:
     """Every byte comes in time; all of them would take forever. (Encrypted, it would be the handshake's.)"""
     opened, _ = served
-    with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
-        stranger.sendall(MAGIC + struct.pack("<IIQ", 0, 4096, 0))
-        stranger.settimeout(0.05)
+    with socket.create_connection(("127.0.0.1", opened.port)) as caller:
+        caller.sendall(MAGIC + struct.pack("<IIQ", 0, 4096, 0))
+        caller.settimeout(0.05)
         for _ in range(1000):
             try:
-                stranger.sendall(b"x")
-                assert stranger.recv(1) == b""
+                caller.sendall(b"x")
+                assert caller.recv(1) == b""
                 return
             except TimeoutError:
                 continue
@@ -123,33 +123,33 @@ def test_incomplete_magic_bytes_are_not_read(served: Any, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(socket.socket, "recv", recv)
     opened, _ = served
-    with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
-        stranger.sendall(MAGIC[:3])
-        assert is_closed(stranger)
+    with socket.create_connection(("127.0.0.1", opened.port)) as caller:
+        caller.sendall(MAGIC[:3])
+        assert is_closed(caller)
     assert looked == []
 
 
 def test_token_sent_in_pieces_is_accepted(start: Callable[..., port_multiplexer.Front]) -> None:
     opened = start()
     opened.serve(answer_once, 1)
-    with socket.create_connection(("127.0.0.1", opened.port)) as friend:
-        friend.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with socket.create_connection(("127.0.0.1", opened.port)) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (MAGIC[:3], MAGIC[3:], struct.pack("<IIQ", 0, len(TOKEN), 0), TOKEN.encode()):
-            friend.sendall(piece)
-        friend.settimeout(60)
-        assert friend.recv(16) == struct.pack("<IIQ", OK, 0, 0)
+            client.sendall(piece)
+        client.settimeout(60)
+        assert client.recv(16) == struct.pack("<IIQ", OK, 0, 0)
 
 
 @pytest.mark.parametrize("limits", [port_multiplexer.Limits()])
 def test_authenticated_connection_has_no_timeout(served: Any) -> None:
     opened, used = served
-    friend = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
+    client = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
     (theirs,) = opened._open
     # Encrypted ones are waited for outside of their sockets, which have no patience of their own.
     assert theirs.gettimeout() == (None if used is None else 0.0)
-    friend.send(1, b"hello")
-    assert friend.receive().head == b"hello"
-    friend.close()
+    client.send(1, b"hello")
+    assert client.receive().head == b"hello"
+    client.close()
 
 
 class Full:
@@ -181,10 +181,10 @@ def test_failing_accept_is_retried_and_logged_once(
 
 
 def talk(opened: port_multiplexer.Front, used: Security | None = None) -> None:
-    friend = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
-    friend.send(1, b"still there")
-    assert friend.receive().head == b"still there"
-    friend.close()
+    client = connect(f"127.0.0.1:{opened.port}", TOKEN, security=used)
+    client.send(1, b"still there")
+    assert client.receive().head == b"still there"
+    client.close()
 
 
 def threads() -> int:
@@ -195,14 +195,14 @@ def threads() -> int:
 def test_idle_callers_take_no_threads_and_block_no_other(served: Any) -> None:
     opened, used = served
     before = threads()
-    strangers = [socket.create_connection(("127.0.0.1", opened.port)) for _ in range(800)]
+    callers = [socket.create_connection(("127.0.0.1", opened.port)) for _ in range(800)]
     talk(opened, used)
     # Those for whom there was no room were closed, the oldest first.
-    assert is_closed(strangers[0])
+    assert is_closed(callers[0])
     # Libraries that earlier tests used may have started some.
     assert threads() <= before + 20
-    for stranger in strangers:
-        stranger.close()
+    for caller in callers:
+        caller.close()
 
 
 def test_connection_without_token_in_its_calls_is_closed_and_one_with_it_stays(
@@ -220,9 +220,9 @@ def test_connection_without_token_in_its_calls_is_closed_and_one_with_it_stays(
     with open_channel(f"127.0.0.1:{opened.port}", TOKEN) as channel:
         call: Any = channel.unary_unary("/t.T/Call", None, None)
         assert call(b"x", timeout=60) == b"xx"
-        with socket.create_connection(("127.0.0.1", opened.port)) as stranger:
-            stranger.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            while stranger.recv(4096):
+        with socket.create_connection(("127.0.0.1", opened.port)) as caller:
+            caller.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            while caller.recv(4096):
                 pass
         (relay,) = opened._relays.values()
         assert relay.is_admitted

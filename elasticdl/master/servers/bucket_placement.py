@@ -12,9 +12,9 @@ wait forever: so they have a turn between two copies, and those that make up for
 Failure modes
     A server is lost: its buckets' backups take over at once. If a bucket has no other copy, the model is lost, and the
     job goes back to its last checkpoint with a map of its own. A lost server is waited for, since what it held can go
-    back to it; if it stays away (`replan`), the others make new copies among themselves, if they have room for them.
+    back to it; if it stays missing (`replan`), the others make new copies among themselves, if they have room for them.
     Servers that are too many, and hold something yet, stay for those that are missing. The same goes for a generation:
-    it begins with all servers, or with those that are there if others stay away.
+    it begins with all servers, or with those that are there if others are missing.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class BucketPlacement:
                 if not self._step(staying):
                     break
             self._due = False
-        self._let_go(wanted)
+        self._release_surplus_servers(wanted)
 
     def _staying(self) -> list[int] | None:
         """The servers that shall hold everything; None while some of them are waited for."""
@@ -214,7 +214,7 @@ class BucketPlacement:
         self.map = new
         self._version = new.version
 
-    def _let_go(self, wanted: int) -> None:
+    def _release_surplus_servers(self, wanted: int) -> None:
         """Servers that are too many go when nothing is on them any more."""
         needed = self.map.servers if self.map is not None else frozenset()
         for node in self._roster.alive("ps"):

@@ -1,7 +1,7 @@
 """What is done about the map of buckets while a job runs: servers are asked how far they are, and how busy.
 
 The map itself and what follows for it is in the state (`bucket_placement.py`). Here the clock is: servers at work on
-moves are asked a few times a second, those that stay away are given up after a while, and now and then it checks
+moves are asked a few times a second, missing ones are given up after a timeout, and now and then it checks
 whether one of them has much more to do than the others.
 """
 
@@ -96,18 +96,18 @@ class Rebalancer:
             await self._compare()
 
     def _do_without(self) -> None:
-        """New copies of what a server held that stays away; none if the others would run out of memory by that."""
+        """New copies of what a missing server held; none if the others would run out of memory by that."""
         begins = self._job.state.placing.map is None
         if self._have_room():
             log.warning(
-                "A parameter server stays away: the others %s.",
+                "Parameter server missing: the others %s.",
                 "begin again without it" if begins else "make new copies of what it held",
             )
             self._job.do(ReplanBuckets())
         elif not self._warned_of_room:
             self._warned_of_room = True
             log.warning(
-                "A parameter server stays away, and the others have no room for %s (--ps_resource_limit): %s.",
+                "Parameter server missing, and the others have no room for %s (--ps_resource_limit): %s.",
                 "the whole model" if begins else "new copies of what it held",
                 "it is waited for" if begins else "until it is back there is one copy of that",
             )

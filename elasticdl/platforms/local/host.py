@@ -61,7 +61,7 @@ class Host:
         self._environment = dict(environment)
         self._log_bytes = log_bytes
         self._owner = os.getpid()
-        # An epoll would be shared with forked copies of this process: what they let go of, the host would lose.
+        # An epoll would be shared with forked copies of this process: what they close, the host would lose.
         self._loop = asyncio.SelectorEventLoop(selectors.PollSelector())
         self._thread = threading.Thread(target=self._loop.run_forever, name="elasticdl-host", daemon=True)
         self._changed = threading.Condition()

@@ -1,6 +1,6 @@
 """Who is whose process: how the local platform finds, and ends, what its nodes leave behind.
 
-Three ties hold a process to its job, each catching what the one before lets go:
+Three ties hold a process to its job, each catching what the one before misses:
 
 - its *parent*: on Linux a node asks the kernel to be killed when the keeper that forked it dies
   (`die_with_parent`). The kernel drops that wish for programs that are set-user-ID, and children of the node

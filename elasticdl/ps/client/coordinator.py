@@ -62,7 +62,7 @@ class Coordinator:
         return {number: reply.version for number, reply in replies.items()}
 
     async def release_all(self, addresses: Mapping[int, str], name: str) -> None:
-        """Lets go of a copy. A server that cannot be reached has none to let go of."""
+        """Releases a snapshot. A server that cannot be reached has none to release."""
 
         async def release(stub: Any, number: int) -> None:
             try:
@@ -110,7 +110,7 @@ class Coordinator:
     ) -> ps_pb2.FenceReply:
         """Takes nothing more from a worker, and returns its last batch that the buckets in the reply have had.
 
-        A server that cannot be asked speaks for none; the others take nothing more all the same.
+        A server that cannot be asked reports none; the others take nothing more all the same.
         """
         request = ps_pb2.FenceRequest(worker=worker, generation=generation)
 
@@ -180,12 +180,12 @@ def describe_error(error: BaseException) -> str:
 
 
 def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
-    """The last batch that all buckets have had that these speak for, and what some of them have had after it."""
-    spoken = [reply for reply in replies if reply.buckets]
-    last = min(spoken, key=lambda reply: reply.sequence, default=ps_pb2.FenceReply())
+    """The last batch that all buckets of these replies have had, and what some of them have had after it."""
+    given = [reply for reply in replies if reply.buckets]
+    last = min(given, key=lambda reply: reply.sequence, default=ps_pb2.FenceReply())
     # By sequence number: the batch, and the buckets that have had it and none after it.
     batches: dict[int, tuple[ps_pb2.FenceReply | ps_pb2.PartialBatch, set[int]]] = {}
-    for reply in spoken:
+    for reply in given:
         own = set(reply.buckets)
         for newer in reply.newer:
             theirs = buckets_in(newer.buckets)
@@ -197,7 +197,7 @@ def in_common(replies: Iterable[ps_pb2.FenceReply]) -> ps_pb2.FenceReply:
         lease_id=last.lease_id,
         position=last.position,
         batches=last.batches,
-        buckets=sorted({bucket for reply in spoken for bucket in reply.buckets}),
+        buckets=sorted({bucket for reply in given for bucket in reply.buckets}),
         newer=[
             ps_pb2.PartialBatch(
                 sequence=sequence,

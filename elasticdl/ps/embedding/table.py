@@ -1,7 +1,7 @@
 """A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
 
-The work is done by the kernels (native/table.h), with the interpreter let go: several threads may look up and update
-at once. Here arguments are checked, and errors are reported.
+The work is done by the kernels (native/table.h), with the interpreter lock released: several threads may look up and
+update at once. Here arguments are checked, and errors are reported.
 
 Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
 gives the rows of one, `put` takes them in, `delete` forgets them.

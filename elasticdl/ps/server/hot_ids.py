@@ -90,10 +90,10 @@ class HotIds:
         sitting = places[known]
         self._votes[sitting] += every
         self._counts[sitting] += every
-        strangers, wanted = seen[~known], places[~known]
+        unknown, wanted = seen[~known], places[~known]
         free = self._votes[wanted] <= 0
         self._votes[wanted[~free]] -= 1
-        self._sit(wanted[free], strangers[free], every, every)
+        self._sit(wanted[free], unknown[free], every, every)
         self._looks += 1
         self._top = None
         if self._looks >= _MEMORY:

@@ -1,7 +1,7 @@
 """The state of a parameter server, and the one lock that guards it.
 
 Workers, the master and other servers call at the same time (`worker_calls.py`, `master_calls.py`, `peer_calls.py`).
-Each of these objects gets this one, takes its lock, and leaves the state consistent before it lets go. The lock also
+Each of these gets this one, takes its lock, and leaves the state consistent before it releases it. The lock also
 orders replication: what happens to a bucket is appended to the outboxes of its replicas in the order in which it
 happens. A call that waits for acknowledgements (`wait_replicated`) releases the lock meanwhile.
 

@@ -1,4 +1,4 @@
-"""How many shards a worker fetches ahead, and when it lets go of them."""
+"""How many shards a worker fetches ahead, and when it drops them."""
 
 from __future__ import annotations
 

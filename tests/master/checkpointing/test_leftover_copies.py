@@ -1,4 +1,4 @@
-"""A master that was killed before it let go of a copy of the model does so when it is back; those in use stay."""
+"""A master killed before it released a snapshot of the model releases it after its restart; snapshots in use stay."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
         before = master()
         before.recover()
         before.do(JoinNode(node="ps-0", incarnation="one", address=address))
-        # As far as that goes before the first is let go of, and while the second is being frozen.
+        # As far as that goes before the first is released, and while the second is being frozen.
         before.state.cycle.skip_numbers(1)
         before._journal.compact(before.state.snapshot())
         before._journal.close()

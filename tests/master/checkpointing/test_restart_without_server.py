@@ -1,4 +1,4 @@
-"""The model is lost, and one of the parameter servers stays away: after a while the others begin again without it."""
+"""The model is lost, and one of the parameter servers is missing: after a timeout the others restart without it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_replicated_bytes_count_once_for_required_memory(job: Any, moving: Rebal
 def test_lost_model_starts_a_new_timeout(
     job: Any, moving: Rebalancer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One stays away, the others have no room for what it held, and so the next loss is that of the model."""
+    """One is missing, the others have no room for what it held, and so the next loss is that of the model."""
     job.start_nodes()
     table = ps_pb2.TableFigures(table="t", rows=1, bytes=ROOM)
     reply = ps_pb2.ServerStatusReply(figures=ps_pb2.Figures(seconds=1.0, tables=[table]))

@@ -110,7 +110,7 @@ def test_restarted_master_with_nodes_listens_first(
     assert steps[:3] == ["claimed", "listens", "status"]
 
 
-def test_a_job_that_cannot_begin_lets_go_of_its_journal(
+def test_job_that_cannot_start_releases_its_journal(
     steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Watched(steps)

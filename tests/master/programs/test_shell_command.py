@@ -16,7 +16,7 @@ import pytest
 from elasticdl.master.programs.shell_command import command_line
 
 # Says what it hears, and takes a moment to end of which it tells, too. It waits in pieces: a signal that comes just
-# before a wait begins is heeded when the wait is over.
+# before a wait begins is handled when the wait is over.
 PROGRAM = """
 import os, signal, sys, time
 def stop(*_):

@@ -1,4 +1,4 @@
-"""A parameter server stays away: the others make new copies of what it held, if they have room for them."""
+"""A parameter server is missing: the others make new copies of what it held, if they have room for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter server that stays away is given up after a while, however often checkpoints are taken meanwhile."""
+"""A missing parameter server is given up after a timeout, however often checkpoints are taken meanwhile."""
 
 from __future__ import annotations
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -112,19 +116,45 @@ def test_absent_server_is_an_error_that_a_repetition_may_cure() -> None:
     assert not error.value.is_permanent
 
 
-def test_server_that_starts_late_gets_everything(tmp_path: Path) -> None:
-    port = free_port()
-    recorder = Recorder(MlflowTracker(f"http://127.0.0.1:{port}", "late"), RUN)
-    recorder.scalars(1, {"loss": 1.0})
-    assert recorder.advance() > 0
-    with mlflow_server(tmp_path, port) as server:
+def forward(listener: socket.socket, target: tuple[str, int]) -> None:
+    """Forwards connections until the listener is closed."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                incoming, _ = listener.accept()
+                outgoing = socket.create_connection(target)
+                for pair in ((incoming, outgoing), (outgoing, incoming)):
+                    threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def test_server_that_starts_late_gets_everything(server: MlflowServer) -> None:
+    # A port refuses connections until it is listened at. Starting another MLflow takes many seconds.
+    with socket.socket() as late:
+        late.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{late.getsockname()[1]}"
+        recorder = Recorder(MlflowTracker(uri, "late"), RUN)
+        recorder.scalars(1, {"loss": 1.0})
+        assert recorder.advance() > 0
+        late.listen()
+        known = urlsplit(server.uri)
+        forward(late, (str(known.hostname), int(known.port or 0)))
         recorder.scalars(2, {"loss": 0.5})
         recorder.end(RunEnd(state="succeeded", tags={}))
         recorder.start()
         recorder.wait(120)
-        (run,) = server.runs("late")
-        assert server.history(run.info.run_id, "loss") == [(1, 1.0), (2, 0.5)]
-        assert run.info.status == "FINISHED"
+        late.shutdown(socket.SHUT_RDWR)
+    (run,) = server.runs("late")
+    assert server.history(run.info.run_id, "loss") == [(1, 1.0), (2, 0.5)]
+    assert run.info.status == "FINISHED"
     assert len(recorder.report()) == 1
 
 

@@ -63,8 +63,8 @@ class Framework(Protocol):
         """The number in the list, whenever a step is computed."""
 
     def optimizer(self, name: str) -> Any:
-        """The function of a definition that makes one of OPTIMIZERS, or "halving": SGD whose rate of 0.1 is halved
-        every 3 steps.
+        """The function of a definition that makes one of OPTIMIZERS; or "halving": SGD whose rate of 0.1 is halved
+        every 3 steps; or "own adagrad": that of the framework, written in NumPy.
         """
 
     def eval_metrics_fn(self) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,6 @@ from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.paddle.callbacks import LearningRateScheduler, ReduceLROnPlateau
 from elasticdl.worker.paddle.trainer import PaddleTrainer
 from elasticdl.worker.trainer import Batch, Parameters, Shard
-from tests.worker.own_optimizers import (
-    assert_goes_on_from_a_checkpoint,
-    assert_servers_do_the_same,
-    losses_alone,
-)
 
 RANDOM = np.random.default_rng(0)
 SPARSE = RANDOM.integers(-(2**62), 2**62, 20)
@@ -119,29 +113,6 @@ def test_saved_training_goes_on_to_the_bit(
     second.set_parameters(Parameters(trainable=values.trainable, state=values.state))
     second.set_optimizer_state(state)
     assert [second.train(batch) for batch in given[4:]] == expected
-
-
-class Adagrad(elasticdl.Optimizer):
-    slots: Mapping[str, float] = {"sum": 0.0}
-
-    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
-        slots["sum"] += gradient**2
-        return value - learning_rate * gradient / (np.sqrt(slots["sum"]) + 1e-6)
-
-
-def test_an_optimizer_of_the_users_own(make_definition: Any, table_servers: Any, tmp_path: Path) -> None:
-    """Written in NumPy it is Paddle's: here, on servers, and from a checkpoint on."""
-
-    def make(optimizer: Any = lambda: Adagrad(0.1)) -> PaddleTrainer:
-        paddle.seed(0)
-        network = Network(elasticdl.paddle.Embedding(4, initializer="normal", name="rows"))
-        return PaddleTrainer(network, make_definition(loss=squares, optimizer=optimizer))
-
-    given = [batch_of(SPARSE[PLACES], LABELS) for _ in range(12)]
-    expected = losses_alone(make(lambda p: OPTIM.Adagrad(0.1, parameters=p)), given)
-    np.testing.assert_allclose(losses_alone(make(), given), expected, rtol=1e-4)
-    assert_servers_do_the_same(make, given, table_servers[1])
-    assert_goes_on_from_a_checkpoint(make, given, tmp_path, rtol=0)
 
 
 @pytest.mark.parametrize(

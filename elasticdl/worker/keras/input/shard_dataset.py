@@ -5,7 +5,7 @@ a wait there holds none of TensorFlow's threads, of which a small machine has on
 computing included. For each shard the data set of its records goes through the feed, is cut in batches, and ends
 with a mark, so that a shard's end is known even if the feed let nothing pass.
 
-Nothing here refers back to the `Pipeline`, so that one that is let go of ends at once. TensorFlow's threads behind
+Nothing here refers back to the `Pipeline`, so that a discarded one ends at once. TensorFlow's threads behind
 an iterator call into Python: an iterator that lives until Python itself ends would wait for them forever.
 """
 

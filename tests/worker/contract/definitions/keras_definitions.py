@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+import elasticdl
 import elasticdl.keras
 
 layers = tf.keras.layers
@@ -75,6 +77,14 @@ def factor(present: list[float]) -> Any:
     return tf.py_function(lambda: present[0], [], tf.float32)
 
 
+class OwnAdagrad(elasticdl.Optimizer):
+    slots: Mapping[str, float] = {"sum": 0.1}
+
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        slots["sum"] += gradient**2
+        return value - learning_rate * gradient / np.sqrt(slots["sum"] + 1e-7)
+
+
 def optimizer(name: str) -> Any:
     made = tf.keras.optimizers
     schedule = made.schedules.ExponentialDecay(0.1, 3, 0.5, staircase=True)
@@ -89,6 +99,7 @@ def optimizer(name: str) -> Any:
         "adamax": lambda: made.Adamax(0.01),
         "clipped": lambda: made.SGD(0.05, global_clipnorm=0.1),
         "halving": lambda: made.SGD(schedule),
+        "own adagrad": lambda: OwnAdagrad(0.1),
     }[name]
 
 

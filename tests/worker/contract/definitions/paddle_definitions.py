@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
+import elasticdl
 import elasticdl.paddle
 from elasticdl import metrics
 from elasticdl.data.example import decode_example
@@ -65,6 +67,14 @@ def factor(present: list[float]) -> Any:
     return present[0]
 
 
+class OwnAdagrad(elasticdl.Optimizer):
+    slots: Mapping[str, float] = {"sum": 0.0}
+
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        slots["sum"] += gradient**2
+        return value - learning_rate * gradient / (np.sqrt(slots["sum"]) + 1e-6)
+
+
 def optimizer(name: str) -> Any:
     made = paddle.optimizer
 
@@ -85,6 +95,7 @@ def optimizer(name: str) -> Any:
         "adamax": lambda parameters: made.Adamax(0.01, parameters=parameters),
         "clipped": lambda parameters: made.SGD(0.05, parameters, grad_clip=norm()),
         "halving": halving,
+        "own adagrad": lambda parameters: OwnAdagrad(0.1),
     }[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import elasticdl
 import elasticdl.torch
 from elasticdl import metrics
 from elasticdl.data.example import decode_example
@@ -76,6 +78,14 @@ def _halving(parameters: Any) -> Any:
     return made, torch.optim.lr_scheduler.StepLR(made, 3, 0.5)
 
 
+class OwnAdagrad(elasticdl.Optimizer):
+    slots: Mapping[str, float] = {"sum": 0.0}
+
+    def update(self, value: Any, gradient: Any, slots: Any, learning_rate: float, step: Any) -> Any:
+        slots["sum"] += gradient**2
+        return value - learning_rate * gradient / (np.sqrt(slots["sum"]) + 1e-10)
+
+
 def optimizer(name: str) -> Any:
     made = torch.optim
     return {
@@ -89,6 +99,7 @@ def optimizer(name: str) -> Any:
         "adamax": lambda parameters: made.Adamax(parameters, 0.01),
         "clipped": _clipped,
         "halving": _halving,
+        "own adagrad": lambda parameters: OwnAdagrad(0.1),
     }[name]
 
 

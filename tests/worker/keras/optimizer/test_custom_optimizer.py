@@ -1,7 +1,6 @@
-"""A definition's optimizer may be the user's own, in NumPy: one worker alone, servers and Keras's do the same."""
+"""Custom optimizers with Keras's schedules and callbacks, and errors in them. `contract/` has what is common to all."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,7 @@ from elasticdl.errors import UserError
 from elasticdl.worker.definition import ModelDefinition, ProgramError
 from elasticdl.worker.keras.trainer import KerasTrainer
 from elasticdl.worker.trainer import Batch, Shard
-from tests.worker.own_optimizers import (
-    assert_goes_on_from_a_checkpoint,
-    assert_servers_do_the_same,
-    losses_alone,
-)
+from tests.worker.losses import losses_alone
 
 STEPS = 10
 
@@ -38,10 +33,6 @@ class Broken(elasticdl.Optimizer):
 
 def own() -> Any:
     return Adagrad(0.1)
-
-
-def kerass() -> Any:
-    return tf.keras.optimizers.Adagrad(0.1)
 
 
 def scheduled() -> Any:
@@ -91,25 +82,9 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., Ke
     return make
 
 
-@pytest.mark.parametrize("optimizers", [(own, kerass), (scheduled, kerass_scheduled)])
-@pytest.mark.parametrize("tables", [False, True])
-def test_alone_it_does_what_kerass_does(
-    trainer: Callable[..., KerasTrainer], optimizers: tuple[Any, Any], tables: bool
-) -> None:
-    both = [losses_alone(trainer(optimizer, tables=tables), batches()) for optimizer in optimizers]
+def test_custom_optimizer_with_schedule_equals_that_of_keras(trainer: Callable[..., KerasTrainer]) -> None:
+    both = [losses_alone(trainer(optimizer), batches()) for optimizer in (scheduled, kerass_scheduled)]
     np.testing.assert_allclose(both[0], both[1], rtol=1e-5)
-
-
-def test_servers_do_the_same(
-    trainer: Callable[..., KerasTrainer], table_servers: tuple[list[Any], list[str]]
-) -> None:
-    assert_servers_do_the_same(lambda: trainer(own), batches(), table_servers[1])
-
-
-def test_custom_optimizer_continues_from_checkpoint(
-    trainer: Callable[..., KerasTrainer], tmp_path: Path
-) -> None:
-    assert_goes_on_from_a_checkpoint(lambda: trainer(own), batches(), tmp_path, rtol=1e-6)
 
 
 def test_callbacks_change_its_rate(trainer: Callable[..., KerasTrainer]) -> None:
