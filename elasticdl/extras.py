@@ -24,6 +24,7 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "plots": ("pillow>=10.1",),
     "datasets": ("scikit-learn>=1.3",),
     "tracking": ("mlflow-skinny>=2.14",),
+    "opentelemetry": ("opentelemetry-sdk>=1.45.1", "opentelemetry-exporter-otlp-json-http>=0.66b1"),
     "wandb": ("wandb>=0.19",),
 }
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +28,9 @@ from elasticdl.platforms.ssh.remote_node import CANNOT_START, HOST_LOST, REQUEST
 log = logging.getLogger("elasticdl.platforms.ssh")
 
 # Isolated, as the keeper: it starts sooner, and the environment of the job is not for it.
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from elasticdl.platforms.ssh.remote_node import main; main()"
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); from elasticdl.platforms.ssh.remote_node import main; main()"
+)
 # These name files of the job, which are copied to the hosts.
 _FILES = ("ELASTICDL_TOKEN_FILE", "ELASTICDL_CA_FILE", "ELASTICDL_CERT_FILE", "ELASTICDL_KEY_FILE")
 _SIGNALLED = 128
@@ -64,7 +65,11 @@ class SshPlatform(Platform):
     async def start(self, request: NodeRequest) -> None:
         host = self._table.place(request.name, request.role, self._clock())
         log.info("Placing %s on host %s", request.name, host)
-        files = {name: Path(request.environment[name]).read_text() for name in _FILES if name in request.environment}
+        files = {
+            name: Path(request.environment[name]).read_text()
+            for name in _FILES
+            if name in request.environment
+        }
         document = replace(
             self._settings.document,
             command=request.command,
@@ -124,5 +129,3 @@ class SshPlatform(Platform):
             return self._report(name).read_text()
         except OSError:
             return f"host {self._table.host_of(name)}"
-
-

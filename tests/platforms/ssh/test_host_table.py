@@ -16,7 +16,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_each_role_is_spread_over_the_hosts(file: Path) -> None:
     table = HostTable(("a", "b"), file)
-    nodes = [("ps-0", "ps"), ("ps-1", "ps"), ("worker-0", "worker"), ("worker-1", "worker"), ("worker-2", "worker")]
+    nodes = [
+        ("ps-0", "ps"),
+        ("ps-1", "ps"),
+        ("worker-0", "worker"),
+        ("worker-1", "worker"),
+        ("worker-2", "worker"),
+    ]
     assert [table.place(name, role, 0.0) for name, role in nodes] == ["a", "b", "a", "b", "a"]
 
 
