@@ -113,7 +113,7 @@ class _CountingExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
-            result = self._exporter.export(spans)
+            result: SpanExportResult = self._exporter.export(spans)
         except Exception as error:  # noqa: BLE001 - an unknown error of the library must not end its thread
             log.debug("Exporting spans: %s", error)
             result = SpanExportResult.FAILURE

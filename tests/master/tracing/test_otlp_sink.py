@@ -17,7 +17,7 @@ def test_collector_gets_ids_times_and_attributes() -> None:
         sink = otlp.OtlpSink(received.url, trace_id=trace_id("run"), version="2")
         job = span_id("run", "attempt 1")
         epoch = sink.new_id()
-        attrs = {"elasticdl.epoch": 3, "elasticdl.dataset": "training"}
+        attrs: dict[str, str | int | float] = {"elasticdl.epoch": 3, "elasticdl.dataset": "training"}
         sink.add(FinishedSpan(name="epoch", span_id=epoch, parent_id=job, start=10, end=20, attributes=attrs))
         sink.add(FinishedSpan(name="job", span_id=job, parent_id=None, start=5, end=30, error="no room"))
         sink.close(30.0)
