@@ -12,6 +12,7 @@ Failure modes
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -60,9 +61,16 @@ class SshPlatform(Platform):
         self._folder = folder
         self._clock = clock
         folder.mkdir(mode=0o700, exist_ok=True)
+        self._reading = asyncio.Lock()
+        self._has_read = False
         self._table = HostTable(settings.hosts, folder / "placements.jsonl")
 
     async def start(self, request: NodeRequest) -> None:
+        async with self._reading:
+            if not self._has_read:
+                # A master that is started again finds its nodes, one of a resumed job has none.
+                self._table.keep_only({status.name for status in await self.nodes()})
+                self._has_read = True
         host = self._table.place(request.name, request.role, self._clock())
         log.info("Placing %s on host %s", request.name, host)
         files = {

@@ -42,6 +42,15 @@ def test_same_node_has_the_same_host_after_a_restart_of_the_master(file: Path) -
     assert second.place("worker-2", "worker", 9.0) == "a"
 
 
+def test_nodes_of_an_earlier_attempt_take_no_place(file: Path) -> None:
+    first = HostTable(("a", "b"), file)
+    for number in range(3):
+        first.place(f"worker-{number}", "worker", 0.0)
+    second = HostTable(("a", "b"), file)
+    second.keep_only({"worker-0"})
+    assert [second.place(f"worker-{number}", "worker", 0.0) for number in (3, 4)] == ["b", "a"]
+
+
 def test_lost_host_is_avoided_for_longer_each_time(file: Path) -> None:
     table = HostTable(("a", "b"), file)
     assert table.place("worker-0", "worker", 0.0) == "a"
