@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from elasticdl.version import VERSION
+
 if TYPE_CHECKING:
     from elasticdl.catalog.result import JobResult
     from elasticdl.cli.submission.run import run
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from elasticdl.worker.scalars import scalar
     from elasticdl.worker.scoring import metrics
 
-__version__ = "2.0.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "JobFailed",

@@ -18,12 +18,13 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "keras": (f"{_TENSORFLOW}>=2.15",),
     "torch": ("torch>=2.2",),
     "paddle": ("paddlepaddle==2.6.2", "numpy<2", "pyarrow<22", "setuptools"),
-    "kubernetes": ("cryptography>=42", "httpx>=0.27,<1", "prometheus-client>=0.20"),
+    "kubernetes": ("cryptography>=42", "httpx>=0.27,<1"),
     "ssh": ("cryptography>=42",),
     "dashboard": ("starlette>=0.40", "uvicorn>=0.30"),
     "plots": ("pillow>=10.1",),
     "datasets": ("scikit-learn>=1.3",),
     "tracking": ("mlflow-skinny>=2.14",),
+    "opentelemetry": ("opentelemetry-sdk>=1.45.1", "opentelemetry-exporter-otlp-json-http>=0.66b1"),
     "wandb": ("wandb>=0.19",),
 }
 

@@ -1,4 +1,4 @@
-"""Installs the Debian packages of faults, ssh and the browser: `python -m e2e.campaign.programs`, as root, before the tests.
+"""Installs the Debian packages of faults, ssh, browser: `python -m e2e.campaign.programs`, as root, before the tests.
 
 Other users need them installed already, and namespaces of their own.
 """
@@ -9,8 +9,8 @@ import os
 
 from e2e.cluster.programs import install
 
-# By the command that shows whether it is there: partitions, namespaces, the library that moves a clock, the browser of the
-# dashboard's tests, and the two ends of ssh.
+# By the command that shows whether it is there: partitions, namespaces, the library that moves a clock, the browser of
+# the dashboard's tests, and the two ends of ssh.
 PACKAGES = {
     "iptables": "iptables",
     "ip": "iproute2",

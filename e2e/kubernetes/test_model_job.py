@@ -127,9 +127,9 @@ def servers_are_seen(held: HeldJob) -> None:
         )
         assert re.search(rf"^{server}/shades: {ROWS} rows \| ", shown, re.MULTILINE)
         labels = f'job="{NAME}",server="{server}"'
-        assert f"elasticdl_server_rows{{{labels}}} {ROWS}\n" in metrics
-        assert f'elasticdl_server_call_seconds_count{{{labels},call="push"}} 4\n' in metrics
-    assert f'elasticdl_nodes{{job="{NAME}",role="worker",state="running"}} 2\n' in metrics
+        assert f"elasticdl_server_rows{{{labels}}} {float(ROWS)}\n" in metrics
+        assert f'elasticdl_server_call_seconds_count{{call="push",{labels}}} 4.0\n' in metrics
+    assert f'elasticdl_nodes{{job="{NAME}",role="worker",state="running"}} 2.0\n' in metrics
 
 
 def pod_of(node: str) -> str:

@@ -44,7 +44,9 @@ class SshHosts:
             # Where it drops its rights before anybody has logged in.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
-    def add(self, name: str, *, address: str = "127.0.0.1", port: int = 0, prefix: tuple[str, ...] = ()) -> None:
+    def add(
+        self, name: str, *, address: str = "127.0.0.1", port: int = 0, prefix: tuple[str, ...] = ()
+    ) -> None:
         if not port:
             with socket.create_server((address, 0)) as free:
                 port = free.getsockname()[1]

@@ -15,7 +15,9 @@ from elasticdl.platforms.ssh.host_check import check_hosts
 from elasticdl.platforms.ssh.launch import Document, SshOptions
 
 
-def problem(hosts: SshHosts, *names: str, document: Document | None = None, python: str = sys.executable) -> UserError:
+def problem(
+    hosts: SshHosts, *names: str, document: Document | None = None, python: str = sys.executable
+) -> UserError:
     with pytest.raises(UserError) as caught:
         check_hosts(names, SshOptions(python=python, config=str(hosts.config)), document or Document())
     return caught.value
@@ -50,7 +52,7 @@ def test_missing_key_names_the_command_that_installs_one(hosts: SshHosts, tmp_pa
 
 def test_unknown_host_key_is_reported(hosts: SshHosts) -> None:
     # ssh looks the key up under this name, which no entry has.
-    hosts.configure_again("strange", of="first", alias="a-name-that-nobody-knows")
+    hosts.configure_again("strange", of="first", alias="an-unknown-name")
     error = problem(hosts, "strange")
     assert "Host key verification failed" in error.message
     assert "confirm its key" in error.hint

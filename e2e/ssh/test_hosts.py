@@ -74,7 +74,9 @@ def test_worker_killed_and_host_lost_keeps_audit_exact(
         assert _placements(job)["worker-2"] == "first"
 
         machines.disconnect("second")
-        wait_until(lambda: {"worker-3", "ps-2"} <= _placements(job).keys(), "the nodes of the host are replaced")
+        wait_until(
+            lambda: {"worker-3", "ps-2"} <= _placements(job).keys(), "the nodes of the host are replaced"
+        )
         log = (job.folder / "logs" / "master.log").read_text()
         assert "Host second was lost" in log
         assert (_placements(job)["worker-3"], _placements(job)["ps-2"]) == ("first", "first")

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from elasticdl.dashboard.prometheus_text import CONTENT_TYPE
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
 from elasticdl.errors import UserError
 
 PATH = "/metrics"
@@ -70,7 +71,7 @@ def _handler(read: Callable[[], str], patience_seconds: float) -> type[BaseHTTPR
             except UserError as error:
                 self._say(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n", "text/plain; charset=utf-8")
                 return
-            self._say(HTTPStatus.OK, text, CONTENT_TYPE)
+            self._say(HTTPStatus.OK, text, CONTENT_TYPE_PLAIN_0_0_4)
 
         def _say(self, status: HTTPStatus, text: str, content_type: str) -> None:
             body = text.encode()

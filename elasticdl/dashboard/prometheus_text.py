@@ -1,30 +1,25 @@
-"""Prometheus' text format: a few lines of text for each figure, which everything that watches programs can read.
+"""Prometheus' text format of one document, written by the library of the Prometheus project.
 
-Written by hand. What there is to say stands in one document (a job's status), and nothing is counted in this process:
-of a client library with its registries and instruments only the writing would be used, and that is this page.
+Nothing is counted in this process: a job's status has every figure already. So the library's instruments have no part
+in it, only its families of samples and its writer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-@dataclass(kw_only=True)
-class _Family:
-    kind: str
-    help: str
-    samples: list[str] = field(default_factory=list)
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 
-class Exposition:
+class Exposition(Collector):
     """Figures, in the order in which their names first came."""
 
     def __init__(self, **labels: str) -> None:
         """`labels`: those that all figures have."""
         self._labels = labels
-        self._families: dict[str, _Family] = {}
+        self._families: dict[str, Metric] = {}
 
     def gauge(self, name: str, help: str, value: float | None, **labels: str) -> None:  # noqa: A002
         """Something that goes up and down. None: not known, and not said."""
@@ -32,7 +27,7 @@ class Exposition:
 
     def counter(self, name: str, help: str, value: float | None, **labels: str) -> None:  # noqa: A002
         """Something that only grows, until its process is started again. The name ends with _total."""
-        self._add(name, "counter", help, "", value, labels)
+        self._add(name.removesuffix("_total"), "counter", help, "_total", value, labels)
 
     def summary(
         self,
@@ -57,30 +52,19 @@ class Exposition:
         help: str,  # noqa: A002
         ending: str,
         value: float | None,
-        labels: dict[str, str],
+        labels: Mapping[str, str],
     ) -> None:
         if value is None:
             return
-        family = self._families.setdefault(name, _Family(kind=kind, help=help))
-        shown = ",".join(
-            f'{label}="{_escaped(str(said))}"' for label, said in {**self._labels, **labels}.items()
-        )
-        family.samples.append(f"{name}{ending}{{{shown}}} {_number(value)}")
+        family = self._families.setdefault(name, Metric(name, help, kind))
+        # The library calls methods of text on labels.
+        texts = {label: str(text) for label, text in {**self._labels, **labels}.items()}
+        family.add_sample(f"{name}{ending}", texts, value)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families.values()
 
     def text(self) -> str:
-        lines = []
-        for name, family in self._families.items():
-            lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}", *family.samples]
-        return "".join(f"{line}\n" for line in lines)
-
-
-def _number(value: float) -> str:
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)
-
-
-def _escaped(said: str) -> str:
-    return said.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry).decode()

@@ -47,6 +47,7 @@ from elasticdl.master.servers.worker_fence import WorkerFence
 from elasticdl.master.settings import JobSettings
 from elasticdl.master.tensorboard import EventFile
 from elasticdl.master.throughput import Rate, WorkerRates
+from elasticdl.master.tracing.tracing import Tracing
 from elasticdl.master.tracking.tracker import RunEnd
 from elasticdl.master.tracking.tracking import Tracking
 from elasticdl.master.wakeup import Signal
@@ -126,6 +127,7 @@ class Master:
         self._replayed_end: int | None = None
         self._events = EventFile(folder / "tensorboard")
         self.tracking = Tracking.of(spec, key=self.run_id, folder=folder)
+        self.tracing = Tracing.of(spec, run=self.run_id, folder=folder)
         self._sinks: tuple[ScalarSink, ...] = (self._events, self.tracking)
         # Joined and desired, as last recorded.
         self._recorded_workers: tuple[int, int] | None = None
@@ -216,7 +218,10 @@ class Master:
         return self.commands.work
 
     def do(self, command: Command[R]) -> R:
-        return self.commands.do(command)
+        result = self.commands.do(command)
+        if self.tracing:
+            self.tracing.observe(command, result, self.state.ledger)
+        return result
 
     def wake(self) -> None:
         self.commands.wake()
@@ -278,6 +283,7 @@ class Master:
     def _record_resize(self) -> None:
         """Records the number of workers when it changes, also while no loss is reported."""
         workers = self._joined_workers(), self.state.roster.targets.get("worker", 0)
+        self.tracing.observe_workers(*workers, step=self.state.ledger.steps)
         if workers != self._recorded_workers:
             self._recorded_workers = workers
             names = ("workers", "desired_workers")
@@ -285,6 +291,7 @@ class Master:
 
     async def finish_tracking(self, state: str, message: str = "") -> None:
         """Records how the job ended: succeeded, failed or stopped."""
+        await self.tracing.finish(state, message or self.state.message or self.state.stopping)
         saved = self.state.saved
         tags = {
             "elasticdl.message": message or self.state.message or self.state.stopping,
@@ -300,6 +307,7 @@ class Master:
     async def run(self) -> None:
         """Until the job is over and its nodes have ended."""
         self.tracking.start()
+        self.tracing.begin(attempt=self.state.ending.attempt)
         self.spawn(self.supervisor.watch_platform())
         self.spawn(self.supervisor.detect_failures())
         if self.plan.servers:
@@ -319,12 +327,12 @@ class Master:
                 if self.state.outcome:
                     break
                 await self.reconcile()
-                if self.tracking:
+                if self.tracking or self.tracing:
                     self._record_resize()
                 if not self.state.outcome:
                     await self.changed.wait(5.0)
             await self.supervisor.terminate_nodes()
-            if self.tracking:
+            if self.tracking or self.tracing:
                 is_failed = self.state.outcome == "succeeded" and not audit_ledger(self.state.ledger).exact
                 await self.finish_tracking("failed" if is_failed else self.state.outcome)
         finally:

@@ -73,7 +73,7 @@ def job_status(
         model_generation=state.generation,
         checkpoint=state.saved.path if state.saved else "",
         output=state.task_result,
-        tracking=master.tracking.report(),
+        tracking=(*master.tracking.report(), *master.tracing.report()),
         nodes=_nodes(master),
         desired_nodes=dict(state.roster.targets),
         observed_generation=observed.generation if observed else 0,

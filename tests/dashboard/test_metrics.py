@@ -51,31 +51,31 @@ def values(status: JobStatus) -> dict[str, str]:
 
 def test_progress(status: JobStatus) -> None:
     found = values(status)
-    assert found["elasticdl_job_info{kind=train,phase=training,state=running}"] == "1"
-    assert found["elasticdl_samples_done{}"] == "1500"
+    assert found["elasticdl_job_info{kind=train,phase=training,state=running}"] == "1.0"
+    assert found["elasticdl_samples_done{}"] == "1500.0"
     assert found["elasticdl_samples_per_second{}"] == "120.5"
     assert found["elasticdl_loss{}"] == "0.25"
     assert found["elasticdl_evaluation{metric=auc}"] == "0.75"
     assert found["elasticdl_evaluation{metric=loss}"] == "NaN"
-    assert found["elasticdl_evaluation_step{}"] == "20"
+    assert found["elasticdl_evaluation_step{}"] == "20.0"
 
 
 def test_nodes(status: JobStatus) -> None:
     found = values(status)
-    assert found["elasticdl_nodes{role=worker,state=running}"] == "2"
-    assert found["elasticdl_nodes{role=worker,state=failed}"] == "1"
-    assert found["elasticdl_nodes_wanted{role=ps}"] == "1"
+    assert found["elasticdl_nodes{role=worker,state=running}"] == "2.0"
+    assert found["elasticdl_nodes{role=worker,state=failed}"] == "1.0"
+    assert found["elasticdl_nodes_wanted{role=ps}"] == "1.0"
 
 
 def test_servers(status: JobStatus) -> None:
     found = values(status)
-    assert found["elasticdl_server_rows{server=ps-0}"] == "1000"
+    assert found["elasticdl_server_rows{server=ps-0}"] == "1000.0"
     assert found["elasticdl_server_hit_ratio{server=ps-0}"] == "0.875"
-    assert found["elasticdl_server_staleness_max{server=ps-0}"] == "4"
-    assert found["elasticdl_server_pushes_not_finite_total{server=ps-0}"] == "2"
+    assert found["elasticdl_server_staleness_max{server=ps-0}"] == "4.0"
+    assert found["elasticdl_server_pushes_not_finite_total{server=ps-0}"] == "2.0"
     assert found["elasticdl_server_call_seconds{call=push,quantile=0.95,server=ps-0}"] == "0.002"
     assert found["elasticdl_server_call_seconds_sum{call=push,server=ps-0}"] == "0.5"
-    assert found["elasticdl_server_call_seconds_count{call=pull_rows,server=ps-0}"] == "20"
+    assert found["elasticdl_server_call_seconds_count{call=pull_rows,server=ps-0}"] == "20.0"
     # What is not known is not said.
     assert "elasticdl_server_call_seconds{call=push,quantile=0.99,server=ps-0}" not in found
 
@@ -96,8 +96,8 @@ def test_rates_that_are_not_known_yet_are_not_said(status: JobStatus) -> None:
 def test_tables(status: JobStatus) -> None:
     found = values(status)
     table = 'table=a \\"quoted\\"\\\\name'
-    assert found[f"elasticdl_table_bytes{{server=ps-0,{table}}}"] == "63600"
-    assert found[f"elasticdl_table_ids_pulled_total{{server=ps-0,{table}}}"] == str(10**15)
+    assert found[f"elasticdl_table_bytes{{server=ps-0,{table}}}"] == "63600.0"
+    assert found[f"elasticdl_table_ids_pulled_total{{server=ps-0,{table}}}"] == "1e+15"
     assert found[f"elasticdl_table_hot_id_share{{id=-7,server=ps-0,{table}}}"] == "0.5"
     assert not any("table_hit_ratio" in name for name in found)
 
@@ -108,7 +108,7 @@ def test_a_job_that_has_not_begun() -> None:
         (
             "elasticdl_job_info",
             (("job", "clicks"), ("kind", ""), ("phase", ""), ("state", "starting")),
-        ): "1"
+        ): "1.0"
     }
 
 

@@ -11,6 +11,7 @@ from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.master.programs.program_nodes import search_path
 from elasticdl.master.programs.shell_command import command_line, of_shell
+from elasticdl.master.tracing.tracing import check_exporter
 from elasticdl.master.tracking.tracking import check_libraries
 from elasticdl.wire.reserved_ports import KeptPort
 
@@ -19,6 +20,7 @@ def check_job(spec: JobSpec) -> None:
     """Raises `UserError` for whatever would keep the job from starting."""
     reserve_port(spec.cluster.master_port).close()
     check_libraries(spec)
+    check_exporter(spec)
     if spec.program == "command":
         if not spec.nodes.hosts:
             _check_command(spec.model.job_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,9 @@ _UNKNOWN = "?"
 _NONE = "-"
 _HEADER = ("JOB", "KIND", "STATE", "PROGRESS", "METRIC", "AGE", "TOOK", "PLACE")
 _STATE_COLUMN = 2
+# What a narrow terminal has no room for, the first one first. Programs that read the list get all.
+_LEFT_OUT = ("PLACE", "TOOK", "KIND", "METRIC", "AGE")
+_GAP = 2
 _COLOURS = {
     "running": "cyan",
     "succeeded": "green",
@@ -57,7 +61,8 @@ def job_document(job: JobSummary) -> dict[str, str | float | Mapping[str, float]
     }
 
 
-def print_jobs(jobs: Sequence[JobSummary]) -> None:
+def print_jobs(jobs: Sequence[JobSummary], *, width: int | None = None) -> None:
+    """`width`: of the table, by default that of the terminal, and unlimited where there is none."""
     now = time.time()
     rows = [
         (
@@ -73,11 +78,25 @@ def print_jobs(jobs: Sequence[JobSummary]) -> None:
         for job in jobs
     ]
     widths = [max(len(row[column]) for row in [_HEADER, *rows]) for column in range(len(_HEADER))]
+    is_terminal = sys.stdout.isatty()
+    if width is None and is_terminal:
+        width = shutil.get_terminal_size().columns
+    columns = [*range(len(_HEADER))] if width is None else _columns_within(width, widths)
     for row in [_HEADER, *rows]:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        if sys.stdout.isatty() and row is not _HEADER:
+        if is_terminal and row is not _HEADER:
             cells[_STATE_COLUMN] = click.style(cells[_STATE_COLUMN], fg=_COLOURS.get(row[_STATE_COLUMN]))
-        click.echo("  ".join(cells).rstrip())
+        click.echo((" " * _GAP).join(cells[column] for column in columns).rstrip())
+
+
+def _columns_within(room: int, widths: Sequence[int]) -> list[int]:
+    """The columns that fit side by side; names, states and progress stay in any case."""
+    columns = [*range(len(_HEADER))]
+    for name in _LEFT_OUT:
+        if sum(widths[column] for column in columns) + _GAP * (len(columns) - 1) <= room:
+            break
+        columns.remove(_HEADER.index(name))
+    return columns
 
 
 def _share(progress: JobProgress) -> str:

@@ -45,7 +45,7 @@ class ServerAddress(Text):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingSection:
-    """MLflow and Weights & Biases: one run for each job, written by the master."""
+    """MLflow, Weights & Biases and OpenTelemetry: one run and one trace for each job, written by the master."""
 
     mlflow_uri: str = flag(
         ServerAddress(),
@@ -57,6 +57,13 @@ class TrackingSection:
         Text(metavar="NAME", rule=_EXPERIMENT, optional=False),
         "elasticdl",
         "Experiment of the run; it is created if the server does not have it.",
+        topic=Topic.TRACKING,
+    )
+    otlp_endpoint: str = flag(
+        ServerAddress(),
+        "",
+        "Send traces of the job (epochs, shards, resizes) to this OpenTelemetry collector; headers are read from "
+        "OTEL_EXPORTER_OTLP_HEADERS.",
         topic=Topic.TRACKING,
     )
     wandb_project: str = flag(

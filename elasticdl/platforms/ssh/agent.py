@@ -186,8 +186,10 @@ class Node:
                 connection.send(END, json.dumps({"exit_code": code}).encode())
                 return
             self._memory_kills.observe()
-            output = [self._output] if self._output >= 0 else []
-            readable = select.select([0, wake_up, *output], [], [], _LOOK_SECONDS)[0]
+            watched: list[Any] = [0, wake_up]
+            if self._output >= 0:
+                watched.append(self._output)
+            readable = select.select(watched, [], [], _LOOK_SECONDS)[0]
             if self._output in readable:
                 self._pass_on(connection)
             if wake_up in readable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,10 @@ class HostTable:
         with self._file.open("a") as file:
             file.write(json.dumps({"node": node, "role": role, "host": chosen}) + "\n")
         return chosen
+
+    def keep_only(self, nodes: Collection[str]) -> None:
+        """Takes all others for ended: those of an attempt before this one, say."""
+        self._ended.update(self._placed.keys() - set(nodes))
 
     def end(self, node: str, now: float, *, is_lost: bool) -> None:
         """A node has ended; `is_lost`: its host could not be reached, or the connection broke."""

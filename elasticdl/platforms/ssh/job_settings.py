@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-import elasticdl
 from elasticdl.jobs.flags.grammar import is_url
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.ssh.launch import Document, SshOptions
 from elasticdl.platforms.ssh.ssh_platform import SshSettings
+from elasticdl.version import VERSION
 
 
 def settings_of(spec: JobSpec, *, master_port: int = 0) -> SshSettings:
@@ -23,7 +23,7 @@ def settings_of(spec: JobSpec, *, master_port: int = 0) -> SshSettings:
             environment=spec.nodes.envs,
             directory=os.getcwd(),
             needed=_needed(spec),
-            version=elasticdl.__version__ if is_definition else "",
+            version=VERSION if is_definition else "",
             programs=os.path.dirname(python),
             master_port=master_port,
             master_host=spec.nodes.master_host,
@@ -32,7 +32,7 @@ def settings_of(spec: JobSpec, *, master_port: int = 0) -> SshSettings:
 
 
 def _needed(spec: JobSpec) -> dict[str, str]:
-    """Paths by the flags that name them; those that are not here either are reported by whoever needs them."""
+    """Paths by the flags that name them; those that are not here either are reported when they are opened."""
     named = {
         "the working directory": os.getcwd(),
         "--model_zoo": spec.model.model_zoo,

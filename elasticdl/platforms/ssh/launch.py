@@ -30,7 +30,7 @@ class SshOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What the agent is told. An empty command: only whether the host has all that is needed."""
+    """What is sent to the agent. An empty command: only whether the host has all that is needed."""
 
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +81,9 @@ def ssh_problem(host: str, *, exit_code: int, said: str, python: str) -> tuple[s
     if exit_code == 255:
         lowered = said.lower()
         if "permission denied" in lowered:
-            hint = f"ssh must log in without a password: `ssh-copy-id {host}`, or add the key to an ssh-agent."
+            hint = (
+                f"ssh must log in without a password: `ssh-copy-id {host}`, or add the key to an ssh-agent."
+            )
         elif "host key verification failed" in lowered:
             hint = f"`ssh {host}` once and confirm its key, or put the key into ~/.ssh/known_hosts."
         else:

@@ -76,9 +76,9 @@ class Session:
         wake_up = self.wake_up
         pinged_at = time.monotonic()
         while outputs:
-            wait_for = [*outputs, *([wake_up] if wake_up else [])]
-            writing = [process.stdin] if to_send else []
-            readable, writable, _ = select.select(wait_for, writing, [], _PING_SECONDS)
+            reading: list[Any] = [*outputs, *([wake_up] if wake_up else [])]
+            writing: list[Any] = [process.stdin] if to_send else []
+            readable, writable, _ = select.select(reading, writing, [], _PING_SECONDS)
             if wake_up in readable and wake_up is not None:
                 wake_up.recv(4096)
                 to_send.append(agent.TERMINATE + b"\n")
@@ -145,9 +145,7 @@ class Session:
             return f"host {self.host}: {self.last[1]['message']}", self.last[1]["hint"]
         said = self.said.decode(errors="replace")
         if not self.has_greeted:
-            return ssh_problem(
-                self.host, exit_code=self.exit_code, said=said, python=self.options.python
-            )
+            return ssh_problem(self.host, exit_code=self.exit_code, said=said, python=self.options.python)
         lines = [line for line in said.splitlines() if line.strip()]
         reason = lines[-1].strip() if lines else "the connection was closed"
         return f"host {self.host} was lost: {reason}", ""

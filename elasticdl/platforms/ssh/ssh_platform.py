@@ -12,9 +12,9 @@ Failure modes
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +29,9 @@ from elasticdl.platforms.ssh.remote_node import CANNOT_START, HOST_LOST, REQUEST
 log = logging.getLogger("elasticdl.platforms.ssh")
 
 # Isolated, as the keeper: it starts sooner, and the environment of the job is not for it.
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from elasticdl.platforms.ssh.remote_node import main; main()"
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); from elasticdl.platforms.ssh.remote_node import main; main()"
+)
 # These name files of the job, which are copied to the hosts.
 _FILES = ("ELASTICDL_TOKEN_FILE", "ELASTICDL_CA_FILE", "ELASTICDL_CERT_FILE", "ELASTICDL_KEY_FILE")
 _SIGNALLED = 128
@@ -59,12 +61,23 @@ class SshPlatform(Platform):
         self._folder = folder
         self._clock = clock
         folder.mkdir(mode=0o700, exist_ok=True)
+        self._reading = asyncio.Lock()
+        self._has_read = False
         self._table = HostTable(settings.hosts, folder / "placements.jsonl")
 
     async def start(self, request: NodeRequest) -> None:
+        async with self._reading:
+            if not self._has_read:
+                # A master that is started again finds its nodes, one of a resumed job has none.
+                self._table.keep_only({status.name for status in await self.nodes()})
+                self._has_read = True
         host = self._table.place(request.name, request.role, self._clock())
         log.info("Placing %s on host %s", request.name, host)
-        files = {name: Path(request.environment[name]).read_text() for name in _FILES if name in request.environment}
+        files = {
+            name: Path(request.environment[name]).read_text()
+            for name in _FILES
+            if name in request.environment
+        }
         document = replace(
             self._settings.document,
             command=request.command,
@@ -124,5 +137,3 @@ class SshPlatform(Platform):
             return self._report(name).read_text()
         except OSError:
             return f"host {self._table.host_of(name)}"
-
-

@@ -159,7 +159,7 @@ def test_of_a_finished_job(elasticdl: Any, finished: str) -> None:
 def test_metrics_are_printed(elasticdl: Any, finished: str) -> None:
     shown = elasticdl("jobs", "metrics", finished)
     assert shown.code == 0, shown.err
-    assert 'elasticdl_server_rows{job="clicks",server="ps-0"} 12345\n' in shown.out
+    assert 'elasticdl_server_rows{job="clicks",server="ps-0"} 12345.0\n' in shown.out
 
 
 def test_metrics_of_a_job_that_there_is_not(elasticdl: Any, finished: str) -> None:

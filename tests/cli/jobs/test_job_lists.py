@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from elasticdl.catalog.job import JobProgress, JobSummary
+from elasticdl.cli.output.job_list import print_jobs
 from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.jobs.status import Evaluation, JobStatus
+from elasticdl.jobs.status import Evaluation, JobStatus, RunState
 from tests.catalog.api_server import RECORD, RUNNING, ApiServer
 
 HOUR, DAY = 3600, 86_400
@@ -113,6 +115,35 @@ def test_newest_first_with_progress_metric_and_age(elasticdl: Any) -> None:
     ]
     (first, *_) = json.loads(elasticdl("jobs", "list", "--json").out)
     assert (first["job"], first["loss"], first["samples_total"]) == ("new", 0.125, 0)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (80, ["JOB", "KIND", "STATE", "PROGRESS", "METRIC", "AGE"]),
+        (60, ["JOB", "STATE", "PROGRESS", "AGE"]),
+        (20, ["JOB", "STATE", "PROGRESS"]),
+    ],
+)
+def test_narrow_terminal_keeps_names_states_and_progress(
+    capsys: pytest.CaptureFixture[str], width: int, columns: list[str]
+) -> None:
+    progress = JobProgress(samples_done=1, samples_desired=2, metrics={"accuracy": 0.5})
+    job = JobSummary(
+        job="a-name-of-27-letters-as-many",
+        kind="train",
+        state=RunState.RUNNING,
+        created=1.0,
+        ended=None,
+        message="",
+        location="here",
+        progress=progress,
+    )
+    print_jobs([job], width=width)
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split() == columns
+    assert line.startswith(f"{job.job} ")
+    assert "running" in line
 
 
 @pytest.mark.usefixtures("_history")

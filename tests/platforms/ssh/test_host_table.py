@@ -16,7 +16,13 @@ def file(tmp_path: Path) -> Path:
 
 def test_each_role_is_spread_over_the_hosts(file: Path) -> None:
     table = HostTable(("a", "b"), file)
-    nodes = [("ps-0", "ps"), ("ps-1", "ps"), ("worker-0", "worker"), ("worker-1", "worker"), ("worker-2", "worker")]
+    nodes = [
+        ("ps-0", "ps"),
+        ("ps-1", "ps"),
+        ("worker-0", "worker"),
+        ("worker-1", "worker"),
+        ("worker-2", "worker"),
+    ]
     assert [table.place(name, role, 0.0) for name, role in nodes] == ["a", "b", "a", "b", "a"]
 
 
@@ -34,6 +40,15 @@ def test_same_node_has_the_same_host_after_a_restart_of_the_master(file: Path) -
     second = HostTable(("a", "b"), file)
     assert [second.place(f"worker-{number}", "worker", 9.0) for number in range(2)] == placed
     assert second.place("worker-2", "worker", 9.0) == "a"
+
+
+def test_nodes_of_an_earlier_attempt_take_no_place(file: Path) -> None:
+    first = HostTable(("a", "b"), file)
+    for number in range(3):
+        first.place(f"worker-{number}", "worker", 0.0)
+    second = HostTable(("a", "b"), file)
+    second.keep_only({"worker-0"})
+    assert [second.place(f"worker-{number}", "worker", 0.0) for number in (3, 4)] == ["b", "a"]
 
 
 def test_lost_host_is_avoided_for_longer_each_time(file: Path) -> None:
