@@ -61,9 +61,10 @@ def test_every_flag_of_a_command_is_explained_under_its_topic(elasticdl: Any, ki
     "line",
     [
         "--minibatch_size N Samples in a batch. [default: 64]",
-        "--num_ps, --num_ps_pods N Parameter servers. [default: min_ps, and at least 1 with ParameterServerStrategy]",
+        "--num_ps, --num_ps_pods N Number of parameter servers. [default: min_ps, and at least 1 with "
+        "ParameterServerStrategy]",
         "--distribution_strategy Local|ParameterServerStrategy|AllreduceStrategy",
-        "--stall_factor NUMBER A worker without progress",
+        "--stall_factor NUMBER Kill a worker that makes no progress",
         "[default: 20]",
         "--shuffle true|false",
         "--dry_run Print the whole job as YAML, with an image as manifests for Kubernetes, and do not run it.",

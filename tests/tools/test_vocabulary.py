@@ -38,6 +38,13 @@ def test_parts_of_other_words_are_not_found(line: str) -> None:
     assert words(line) == []
 
 
+def test_words_retired_in_docs_are_found_in_pages_only() -> None:
+    assert [found.word for found in find_retired("A wish is stored.", "docs/page.md")] == ["wish"]
+    assert [found.word for found in find_retired("The master is told.", "docs/page.md")] == ["told"]
+    assert list(find_retired("# A wish is stored.", "elasticdl/a.py")) == []
+    assert list(find_retired("A wish is stored.", "docs/reference/flags.md")) == []
+
+
 def test_every_occurrence_is_found() -> None:
     assert words("told, told\nwhoever") == [(1, "told"), (1, "told"), (2, "whoever")]
 

@@ -30,7 +30,7 @@ ROLES = ("master", "ps", "worker", "chief", "evaluator")
 _NOTHING = Resources()
 _GROWS = dict.fromkeys(
     ("worker", "chief", "evaluator"),
-    " Memory begins as requested and doubles up to this whenever it has run out.",
+    " Memory starts at the request and is doubled up to this limit after each out-of-memory kill.",
 )
 
 
@@ -42,7 +42,7 @@ def _request(role: str) -> Resources:
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What each {role} node is promised, such as cpu=1,memory=2Gi,gpu=1.",
+        f"Resources to reserve for each {role} node, such as cpu=1,memory=2Gi,gpu=1.",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )
@@ -50,11 +50,11 @@ def _request(role: str) -> Resources:
 
 def _limit(role: str) -> Resources:
     # All nodes of a job wait for a master that is throttled.
-    rest = "as requested, but for CPU, which is not limited" if role == "master" else "as requested"
+    rest = "the request; CPU is not limited" if role == "master" else "the request"
     return flag(
         ResourcesGrammar(),
         _NOTHING,
-        f"What each {role} node may not go beyond; what is not said is {rest}.{_GROWS.get(role, '')}",
+        f"Most resources that each {role} node may use. Default: {rest}.{_GROWS.get(role, '')}",
         topic=Topic.RESOURCES,
         kinds=_kinds(role),
     )
@@ -63,7 +63,7 @@ def _limit(role: str) -> Resources:
 def _priority(role: str) -> str:
     # Only workers are many and alike, so only they can be divided.
     grammar: Grammar[str] = PriorityGrammar() if role == "worker" else Text(metavar="NAME", rule=DNS_NAME)
-    more = "; high=0.5 for the first half of them" if role == "worker" else ""
+    more = "; high=0.5: for the first half of them" if role == "worker" else ""
     return flag(
         grammar, "", f"Priority class of {role} pods{more}.", topic=Topic.RESOURCES, kinds=_kinds(role)
     )
@@ -74,18 +74,28 @@ class NodesSection:
     """How many nodes of each role, what each may use, and what happens when one fails."""
 
     num_workers: int = flag(
-        Integer(), 1, "Workers to start with.", topic=Topic.NODES, derived="min_workers, and at least 1"
+        Integer(),
+        1,
+        "Number of workers at the start.",
+        topic=Topic.NODES,
+        derived="min_workers, and at least 1",
     )
     min_workers: int = flag(
-        Integer(), 0, "Fewest workers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
+        Integer(),
+        0,
+        "Smallest number of workers that the job can be scaled to; 0: no limit.",
+        topic=Topic.NODES,
     )
     max_workers: int = flag(
-        Integer(), 0, "Most workers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
+        Integer(),
+        0,
+        "Largest number of workers that the job can be scaled to; 0: no limit.",
+        topic=Topic.NODES,
     )
     num_ps: int = flag(
         Integer(),
         0,
-        "Parameter servers.",
+        "Number of parameter servers.",
         topic=Topic.NODES,
         aliases=("num_ps_pods",),
         derived="min_ps, and at least 1 with ParameterServerStrategy",
@@ -93,26 +103,29 @@ class NodesSection:
     min_ps: int = flag(
         Integer(),
         0,
-        "Fewest parameter servers that the job may be scaled to; 0: no bound.",
+        "Smallest number of parameter servers that the job can be scaled to; 0: no limit.",
         topic=Topic.NODES,
     )
     max_ps: int = flag(
-        Integer(), 0, "Most parameter servers that the job may be scaled to; 0: no bound.", topic=Topic.NODES
+        Integer(),
+        0,
+        "Largest number of parameter servers that the job can be scaled to; 0: no limit.",
+        topic=Topic.NODES,
     )
     ps_replicas: int = flag(
         Integer(minimum=1, maximum=2),
         2,
-        "Copies of everything on parameter servers, where there are two or more: with 2, any of them may be lost.",
+        "Copies of each parameter if there are several parameter servers. With 2, the job survives the loss of one.",
         topic=Topic.NODES,
         kinds=TRAIN,
     )
     num_evaluator: int = flag(
-        Integer(), 0, "Evaluators, for a job command that has that role.", topic=Topic.NODES, kinds=TRAIN
+        Integer(), 0, "Number of evaluators, for job commands with this role.", topic=Topic.NODES, kinds=TRAIN
     )
     num_chief: int = flag(
         Integer(maximum=1),
         0,
-        "Chief workers, for a job command that has that role.",
+        "Number of chief workers, for job commands with this role.",
         topic=Topic.NODES,
         kinds=TRAIN,
         derived="1 for a job command with need_tf_config, 0 otherwise",
@@ -135,46 +148,45 @@ class NodesSection:
     default_resource_limit: Resources = flag(
         ResourcesGrammar(),
         Resources(memory=Quantity(text="8Gi")),
-        "On a cluster, what a node may not go beyond of a resource of which its role has neither request nor limit; "
-        "empty: no limit.",
+        "On a cluster, limit of a node for resources without a request and a limit of its role; empty: no limit.",
         topic=Topic.RESOURCES,
     )
     relaunch_on_worker_failure: int = flag(
         Integer(),
         3,
-        "Times that a worker which failed by its own error is replaced. One that was killed always is.",
+        "How many times a worker that exits with an error is replaced. Killed workers are replaced without limit.",
         topic=Topic.FAILURE,
     )
     restart_policy: str = flag(
         Choice(
             choices=("Never",),
             because="pods that end are replaced by the master (see --relaunch_on_worker_failure), and a container that "
-            "Kubernetes starts again would be taken for a stranger",
+            "Kubernetes starts again would be rejected as unknown",
         ),
         "Never",
-        "What Kubernetes itself restarts in the pods that the master makes: nothing, for the master replaces them.",
+        "Restart policy of pods. Only Never: the master replaces pods itself.",
         topic=Topic.FAILURE,
     )
     max_shard_retries: int = flag(
-        Integer(), 3, "Times that a shard may fail before it fails the job.", topic=Topic.FAILURE
+        Integer(), 3, "How many failures of one shard fail the job.", topic=Topic.FAILURE
     )
     stall_factor: float = flag(
         Real(),
         20.0,
-        "A worker without progress for so many median batch times loses its shard to another; 0: never.",
+        "Kill a worker that makes no progress for this many median batch times, and requeue its shards; 0: never.",
         topic=Topic.FAILURE,
     )
     stall_floor_seconds: float = flag(
         Real(),
         60.0,
-        "No worker loses its shard in less than this. A parameter server that does not answer has half of it.",
+        "Shortest stall timeout of a worker. An unresponsive parameter server is killed after half of it.",
         topic=Topic.FAILURE,
     )
     start_timeout_seconds: float = flag(
         Real(),
         600.0,
-        "A node that has not joined its master for so long after its start is ended and tried again; so is a worker "
-        "with a job command that has not asked for data by then, while others have; 0: never.",
+        "Kill and replace a node that has not joined its master by then, and a worker of a job command that has not "
+        "fetched data by then although others have; 0: never.",
         topic=Topic.FAILURE,
     )
     hosts: tuple[str, ...] = flag(
@@ -207,21 +219,21 @@ class NodesSection:
     envs: dict[str, str] = flag(
         Pairs(key_rule=ENVIRONMENT_VARIABLE),
         {},
-        "Environment variables for all nodes. On a cluster their values are kept in a Secret of the job.",
+        "Environment variables of all nodes. On a cluster, their values are stored in a Secret of the job.",
         topic=Topic.NODES,
     )
     secret_envs: dict[str, str] = flag(
         SECRET_ENVS,
         {},
-        "Environment variables for all nodes with values from Secrets of the namespace; without KEY, the key has the "
-        "name of the variable.",
+        "Environment variables of all nodes, with values from Secrets of the namespace. KEY defaults to the name of "
+        "the variable.",
         topic=Topic.CLUSTER,
     )
     populate_env_names: str = flag(
         Pattern(),
         "",
-        "Variables of the submitter's environment that all pods get: those whose whole name fits this pattern; but "
-        "none that begins with KUBERNETES_, which every pod has of its own cluster.",
+        "Pass variables of the submitter's environment to all pods if the whole name matches this pattern, except "
+        "KUBERNETES_…, which every pod has from its own cluster.",
         topic=Topic.CLUSTER,
     )
 
@@ -252,19 +264,19 @@ class ClusterSection:
     image_name: str = flag(
         Text(metavar="IMAGE", rule=IMAGE),
         "",
-        "Image of the nodes. Without one the job runs on this machine.",
+        "Image of the nodes. Without it, the job runs on this machine.",
         topic=Topic.CLUSTER,
     )
     worker_image: str = flag(
         Text(metavar="IMAGE", rule=IMAGE),
         "",
-        "Image of the workers, if it is another one.",
+        "Image of the workers, if it differs from --image_name.",
         topic=Topic.CLUSTER,
     )
     ps_image: str = flag(
         Text(metavar="IMAGE", rule=IMAGE),
         "",
-        "Image of the parameter servers, if it is another one.",
+        "Image of the parameter servers, if it differs from --image_name.",
         topic=Topic.CLUSTER,
     )
     namespace: str = flag(
@@ -275,7 +287,7 @@ class ClusterSection:
         derived="that of kubectl's current context, else default",
     )
     volume: tuple[Volume, ...] = flag(
-        VolumesGrammar(), (), "Folders that all nodes see.", topic=Topic.CLUSTER
+        VolumesGrammar(), (), "Volumes to mount into all nodes.", topic=Topic.CLUSTER
     )
     image_pull_policy: str = flag(
         Choice(choices=("Always", "IfNotPresent", "Never"), optional=True),
@@ -293,51 +305,53 @@ class ClusterSection:
         "YAML or JSON file with fields to add to every pod.",
         topic=Topic.CLUSTER,
     )
-    cluster_spec_json: str = flag(Text(metavar="JSON"), "", "The same as text.", topic=Topic.CLUSTER)
+    cluster_spec_json: str = flag(
+        Text(metavar="JSON"), "", "Like --cluster_spec, as JSON text.", topic=Topic.CLUSTER
+    )
     service_account: str = flag(
         Text(metavar="NAME", rule=DNS_NAME),
         "",
-        "Account that the master acts under; --cluster_spec gives one to others.",
+        "Service account of the master; use --cluster_spec for other roles.",
         topic=Topic.CLUSTER,
     )
     job_account: bool = flag(
         Boolean(),
         False,
-        "Make an account for the master of this job alone, with a Role that names the objects of the job. The "
-        "submitter needs the right to make Roles.",
+        "Create a service account for the master of this job, with a Role that names the objects of the job. The "
+        "submitter needs the right to create Roles.",
         topic=Topic.CLUSTER,
     )
     read_only_root_filesystem: bool = flag(
         Boolean(),
         True,
-        "Containers can write to volumes, to /tmp and to their home folder only; false: also to the file system of "
-        "their image.",
+        "Containers can write only to volumes, /tmp and their home folder; false: also to the file system of their "
+        "image.",
         topic=Topic.CLUSTER,
     )
     egress: tuple[Target, ...] = flag(
         EgressGrammar(),
         (),
-        "Networks that pods may connect to beside pods of their job and DNS: data sources, say; any: everything. The "
-        "master also reaches API servers.",
+        "Networks that pods may connect to, such as data sources, besides pods of their job and DNS; any: all "
+        "networks. The master may also connect to API servers.",
         topic=Topic.CLUSTER,
     )
     journal_dir: str = flag(
         FilePath(metavar="DIR", completes=""),
         "",
-        "Folder on a volume for the journal of the master, so that it outlasts the master's pod; and for checkpoints "
-        "without a folder of their own.",
+        "Folder on a volume for the master's journal, so that it survives the master's pod. Also used for checkpoints "
+        "if --checkpoint_dir is not given.",
         topic=Topic.CLUSTER,
         derived="in the master's pod",
     )
     master_port: int = flag(
         Integer(maximum=65535),
         0,
-        "Port at which the master is found; 0: one that is free (50001 on a cluster).",
+        "Port of the master; 0: any free port (on a cluster 50001).",
         topic=Topic.CLUSTER,
     )
     log_level: str = flag(
         Choice(choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
         "INFO",
-        "Least important messages in the logs of the nodes.",
+        "Lowest level of the messages in the logs of the nodes.",
         topic=Topic.JOB,
     )

@@ -25,76 +25,76 @@ class ModelSection:
     model_zoo: str = flag(
         FilePath(metavar="FOLDER", completes="dir"),
         "",
-        "Folder with model definitions; elasticdl.zoo for those that come with elasticdl.",
+        "Folder with model definitions; elasticdl.zoo: those installed with elasticdl.",
         topic=Topic.MODEL,
     )
     model_def: str = flag(
         Text(metavar="folder.module.function", rule=MODEL),
         "",
-        "The function that makes the model, by its place in the model zoo.",
+        "Function that returns the model, by its path in the model zoo.",
         topic=Topic.MODEL,
     )
     model_params: dict[str, str] = flag(
         Pairs(key_rule=ARGUMENT),
         {},
-        "Arguments for the function that makes the model.",
+        "Arguments of the function that returns the model.",
         topic=Topic.MODEL,
     )
     feed: str = flag(
         _NAME,
         "feed",
-        "Function in the same module that turns records into features and labels.",
+        "Function in the same module that converts records to features and labels.",
         topic=Topic.MODEL,
     )
     loss: str = flag(_NAME, "loss", "Function for the loss of a batch.", topic=Topic.MODEL, kinds=EVALUATE)
     optimizer: str = flag(
-        _NAME, "optimizer", "Function that makes the optimizer.", topic=Topic.MODEL, kinds=TRAIN
+        _NAME, "optimizer", "Function that returns the optimizer.", topic=Topic.MODEL, kinds=TRAIN
     )
     callbacks: str = flag(
         _NAME,
         "callbacks",
-        "Function that makes the callbacks; the module may do without.",
+        "Function that returns the callbacks; optional.",
         topic=Topic.MODEL,
         kinds=TRAIN,
     )
     eval_metrics_fn: str = flag(
         _NAME,
         "eval_metrics_fn",
-        "Function that makes the metrics of an evaluation.",
+        "Function that returns the metrics of an evaluation.",
         topic=Topic.MODEL,
         kinds=EVALUATE,
     )
     custom_data_reader: str = flag(
         _NAME,
         "custom_data_reader",
-        "Function that makes a reader for data of your own kind; the module may do without.",
+        "Function that returns a reader for data in another format; optional.",
         topic=Topic.MODEL,
     )
     prediction_outputs_processor: str = flag(
         _NAME,
         "PredictionOutputsProcessor",
-        "Class that is given the predictions; the module may do without.",
+        "Class that receives the predictions; optional.",
         topic=Topic.MODEL,
         kinds=PREDICT,
     )
     job_command: str = flag(
         Text(metavar="COMMAND"),
         "",
-        "Command that every worker runs in place of a model definition.",
+        "Command that every worker runs instead of a model definition.",
         topic=Topic.COMMAND,
         kinds=TRAIN,
     )
     need_tf_config: bool = flag(
         Boolean(),
         False,
-        "Give the nodes TF_CONFIG, as TensorFlow's Estimators want it.",
+        "Set TF_CONFIG in all nodes, for TensorFlow's Estimators.",
         topic=Topic.COMMAND,
         kinds=TRAIN,
     )
     public_client: bool = flag(
         Boolean(),
         True,
-        "Serve data shards to the public elasticai_api package too, which has no token, on a second port.",
+        "Serve data shards on a second port, without a token, for the public elasticai_api package.",
         topic=Topic.COMMAND,
         kinds=TRAIN,
     )
@@ -118,17 +118,21 @@ class DataSection:
     validation_data: str = flag(_DATA, "", "Data to evaluate on.", topic=Topic.DATA, kinds=EVALUATE)
     prediction_data: str = flag(_DATA, "", "Data to make predictions for.", topic=Topic.DATA, kinds=PREDICT)
     data_reader_params: dict[str, str] = flag(
-        Pairs(key_rule=ARGUMENT), {}, "Options for the reader of the data.", topic=Topic.DATA
+        Pairs(key_rule=ARGUMENT), {}, "Options of the data reader.", topic=Topic.DATA
     )
     max_bad_records: int = flag(
         Integer(),
         0,
-        "Corrupt samples to skip, and list in the audit, before the job fails.",
+        "How many corrupt samples to skip and list in the audit before the job fails.",
         topic=Topic.DATA,
     )
     shuffle: bool = flag(
-        Boolean(), True, "Hand out the shards in another order every epoch.", topic=Topic.DATA, kinds=TRAIN
+        Boolean(),
+        True,
+        "Lease the shards in a different order in every epoch.",
+        topic=Topic.DATA,
+        kinds=TRAIN,
     )
     shuffle_seed: int = flag(
-        Integer(), 0, "With the epoch, decides that order.", topic=Topic.DATA, kinds=TRAIN
+        Integer(), 0, "Seed of this order, together with the epoch.", topic=Topic.DATA, kinds=TRAIN
     )

@@ -22,16 +22,14 @@ class TrainingSection:
     num_minibatches_per_task: int = flag(
         Integer(minimum=1),
         8,
-        "Batches in a shard, the piece of work that a worker is given.",
+        "Batches in a shard, the unit of work leased to a worker.",
         topic=Topic.TRAINING,
     )
-    num_epochs: int = flag(
-        Integer(minimum=1), 1, "Times to go through the data.", topic=Topic.TRAINING, kinds=TRAIN
-    )
+    num_epochs: int = flag(Integer(minimum=1), 1, "Number of epochs.", topic=Topic.TRAINING, kinds=TRAIN)
     max_step: int = flag(
         Integer(),
         0,
-        "Stop after so many batches of all workers; 0: no limit.",
+        "Stop after this many batches of all workers; 0: no limit.",
         topic=Topic.TRAINING,
         kinds=TRAIN,
     )
@@ -45,14 +43,14 @@ class TrainingSection:
     grads_to_wait: int = flag(
         Integer(minimum=1),
         1,
-        "Gradients that make one update; more than 1 trains synchronously.",
+        "Gradients to combine into one update; more than 1: synchronous training.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
     use_async: bool = flag(
         Boolean(),
         True,
-        "Apply every gradient when it comes, whatever version it was computed on.",
+        "Apply every gradient when it arrives, whatever version it is based on.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
         derived="true if grads_to_wait is 1",
@@ -60,21 +58,21 @@ class TrainingSection:
     lr_staleness_modulation: bool = flag(
         Boolean(),
         False,
-        "Divide the learning rate by how many versions a gradient is behind.",
+        "Divide the learning rate by the number of versions that a gradient is behind.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
     sync_version_tolerance: int = flag(
         Integer(),
         0,
-        "Versions that a gradient may be behind in synchronous training.",
+        "How many versions a gradient may be behind in synchronous training.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
     max_bad_gradients: int = flag(
         Integer(),
         0,
-        "Batches that may have gradients which are not finite (NaN, infinity): they have no effect.",
+        "How many batches with non-finite gradients (NaN, infinity) to skip before the job fails.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
@@ -88,7 +86,7 @@ class TrainingSection:
     move_embeddings_mib: int = flag(
         Integer(),
         0,
-        "Move ordinary embeddings of at least so many MiB to the parameter servers; 0: none.",
+        "Convert ordinary embeddings of at least this many MiB to tables on the parameter servers; 0: none.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
@@ -96,7 +94,7 @@ class TrainingSection:
         # As the parameter servers know them.
         Choice(choices=("float32", "float16", "bfloat16")),
         "float32",
-        "How the rows of tables and their gradients travel; servers keep and add them up as float32.",
+        "Format of table rows and their gradients on the network; servers store and add float32.",
         topic=Topic.EXCHANGE,
         kinds=TRAIN,
     )
@@ -110,7 +108,7 @@ class TrainingSection:
     output: str = flag(
         FilePath(urls=True),
         "",
-        "Where the finished model goes; with predict, the predictions. A path or a URL.",
+        "Path or URL for the finished model; with predict, for the predictions.",
         topic=Topic.TRAINING,
     )
 
@@ -139,7 +137,7 @@ class CheckpointSection:
     checkpoint_dir: str = flag(
         _FOLDER,
         "",
-        "Where checkpoints go, a path or a URL; the folder of the job if not given.",
+        "Path or URL for checkpoints. Default: the folder of the job.",
         topic=Topic.CHECKPOINT,
         kinds=TRAIN,
     )
@@ -151,12 +149,12 @@ class CheckpointSection:
         kinds=TRAIN,
     )
     keep_checkpoint_max: int = flag(
-        Integer(), 3, "Newest checkpoints to keep; 0: all.", topic=Topic.CHECKPOINT, kinds=TRAIN
+        Integer(), 3, "Number of checkpoints to keep; 0: all.", topic=Topic.CHECKPOINT, kinds=TRAIN
     )
     checkpoint_increments: int = flag(
         Integer(),
         8,
-        "Checkpoints in a row that hold of tables only what has changed; 0: each holds everything.",
+        "How many consecutive checkpoints may store only the changed rows of tables; 0: all checkpoints are complete.",
         topic=Topic.CHECKPOINT,
         kinds=TRAIN,
     )
