@@ -152,25 +152,22 @@ class ApiServer:
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):
             return
+        if not kind:
+            # The resources of a group.
+            names = ["trainingjobs"] if self.has_training_jobs and "/elasticdl.org/v1" in path else []
+            _reply(request, 200, {"resources": [{"name": each} for each in names]})
+            return
         if name.endswith("/log"):
             self._log(request, name.removesuffix("/log"), asked)
             return
         with self._lock:
             status, document = self._do(request.command, kind, name, asked, body)
-            text = json.dumps(document).encode()
             self.meanwhile(request.command, kind, name or str((body or {}).get("metadata", {}).get("name")))
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(text)))
-        request.end_headers()
-        request.wfile.write(text)
+        _reply(request, status, document)
 
     def _do(
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
-        if not kind:
-            # The resources of a group.
-            names = ["trainingjobs"] if self.has_training_jobs else []
-            return 200, {"resources": [{"name": each} for each in names]}
         if kind == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
@@ -232,6 +229,14 @@ class ApiServer:
             request.wfile.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
             request.wfile.flush()
         request.wfile.write(b"0\r\n\r\n")
+
+
+def _reply(request: BaseHTTPRequestHandler, status: int, document: Document) -> None:
+    text = json.dumps(document).encode()
+    request.send_response(status)
+    request.send_header("Content-Length", str(len(text)))
+    request.end_headers()
+    request.wfile.write(text)
 
 
 def ended(code: int, message: str = "", *, reason: str = "Error") -> Document:

@@ -26,8 +26,9 @@ from tools.reference.source_comments import field_comments
 
 _TEXT = """\
 `elasticdl jobs status JOB --json` prints the status as JSON; `JobHandle.status()` returns it in Python.
-`elasticdl jobs metrics JOB` prints the metrics of a job for Prometheus, and with `--port` serves them. The controller serves
-its own under `/metrics` (`--http_port`). `elasticdl/manifests/` has dashboards for Grafana and rules for alerts."""
+`elasticdl jobs metrics JOB` prints the metrics of a job for Prometheus, and with `--port` serves them. The controller
+serves its own under `/metrics` (`--http_port`). `elasticdl/manifests/` has dashboards for Grafana and rules for
+alerts."""
 
 _REPORTS = (
     status.JobStatus,
@@ -93,9 +94,9 @@ def _controller_rows() -> Iterator[list[str]]:
     registry = ControllerMetrics().registry
     own = [each for each in registry._collector_to_names if hasattr(each, "_labelnames")]
     for metric in own:
-        [family] = metric.describe()
+        [family] = metric.collect()
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(code(each) for each in metric._labelnames)
+        labels = ", ".join(code(each) for each in getattr(metric, "_labelnames", ()))
         yield [code(name), family.type, labels, family.documentation]
 
 

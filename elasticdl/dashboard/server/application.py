@@ -8,6 +8,9 @@
     GET  /api/jobs/NAME/logs              lines of its logs: ?node=, ?contains=, ?tail=
     GET  /api/jobs/NAME/logs/stream       the same, followed until the job ends
     POST /api/jobs/NAME/actions/ACTION    scale, stop, resume, delete
+    GET  /api/cluster                     machines, queue, decisions of the planner
+    GET  /api/cluster/stream              the same, live
+    GET  /api/cluster/what_if             the plan with one more job: ?min=, ?max=, ?cpu=, ?memory=, ?gpu=, ?priority=
 
 `?namespace=` names a job of the cluster. `access.py` decides which requests come here.
 
@@ -33,6 +36,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from elasticdl.catalog.job import Job
+from elasticdl.dashboard.data.cluster_watch import ClusterWatch, WhatIfJob
 from elasticdl.dashboard.data.job_rows import row_key
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.data.job_watch import JobWatch
@@ -59,6 +63,7 @@ _CONTENT_TYPES = {
 _LIST_SECONDS = 2.0
 _JOB_SECONDS = 1.0
 _CLUSTER_JOB_SECONDS = 3.0
+_CLUSTER_SECONDS = 5.0
 # Documents of jobs that are kept for viewers that come back.
 _FEEDS_KEPT = 32
 _MOST_BODY_BYTES = 16 * 1024
@@ -75,6 +80,8 @@ class Dashboard:
         self._access = access
         self._list = Feed(self._read_list, interval_seconds=_LIST_SECONDS)
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
+        self._cluster = ClusterWatch()
+        self._cluster_feed = Feed(self._cluster.read, interval_seconds=_CLUSTER_SECONDS)
         self._actions = JobActions()
         self._closed = asyncio.Event()
 
@@ -89,6 +96,9 @@ class Dashboard:
             Route(f"{job}/logs", _reported(self._logs)),
             Route(f"{job}/logs/stream", _reported(self._stream_logs)),
             Route(f"{job}/actions/{{action}}", _reported(self._act), methods=["POST"]),
+            Route("/api/cluster", _reported(self._read_cluster)),
+            Route("/api/cluster/stream", self._stream_cluster),
+            Route("/api/cluster/what_if", _reported(self._what_if)),
             *_file_routes(PAGES),
         ]
         return Guard(Starlette(routes=routes), access=self._access)
@@ -161,6 +171,19 @@ class Dashboard:
         except UserError as error:
             return JSONResponse({"error": error.message, "hint": error.hint}, status_code=HTTPStatus.CONFLICT)
         return JSONResponse({"message": text})
+
+    async def _read_cluster(self, request: Request) -> Response:
+        return _document(await self._cluster_feed.current())
+
+    async def _stream_cluster(self, request: Request) -> Response:
+        return self._stream(self._cluster_feed, request)
+
+    async def _what_if(self, request: Request) -> Response:
+        try:
+            job = WhatIfJob.parse(request.query_params)
+        except UserError as error:
+            raise BadRequest(str(error)) from None
+        return JSONResponse(await self._cluster.what_if(job))
 
     # -- inside ----------------------------------------------------------------------------------------------
 
