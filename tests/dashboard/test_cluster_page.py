@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.catalog.api_server import ApiServer
+from elasticdl.dashboard.job_metrics import exposition_of
+from elasticdl.dashboard.prometheus_text import Exposition
+from elasticdl.jobs.status import JobStatus
+from tests.catalog.api_server import RUNNING, ApiServer
 from tests.catalog.api_server import api as api
 from tests.dashboard.client import Client
+from tests.dashboard.stored_jobs import store_job
 
 Serve = Callable[..., Client]
 
@@ -57,7 +62,7 @@ def put_training_job(api: ApiServer, name: str, status: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def cluster(home: Any, api: ApiServer) -> ApiServer:
+def cluster(home: Path, api: ApiServer) -> ApiServer:
     """Two machines of eight cores, a job with four workers, one pod of another owner."""
     put_node(api, "node-0")
     put_node(api, "node-1", unschedulable=True)
@@ -158,7 +163,7 @@ def test_changed_machine_alone_is_sent_again(cluster: ApiServer, serve: Serve) -
     events.close()
 
 
-def test_without_a_cluster_the_reason_is_given(home: Any, serve: Serve) -> None:
+def test_without_a_cluster_the_reason_is_given(home: Path, serve: Serve) -> None:
     reply = serve().get("/api/cluster")
     assert reply.status == 404
     assert "No cluster is configured here." in reply.json()["error"]
@@ -178,3 +183,25 @@ def test_nothing_is_written_to_the_cluster(cluster: ApiServer, serve: Serve) -> 
     client.get("/api/cluster")
     client.get("/api/cluster/what_if?cpu=1")
     assert {method for method, _, _ in cluster.asked} == {"GET"}
+
+
+def test_metrics_of_active_jobs_are_one_document(home: Path, api: ApiServer, serve: Serve) -> None:
+    store_job(home, "ended")
+    api.submitted()
+    api.master(**RUNNING)
+    api.said(state="running", targets={"worker": 2}, samples_done=300, samples_total=1000)
+    reply = serve().get("/api/metrics")
+    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    text = reply.body.decode()
+    assert 'elasticdl_samples_done{job="job",namespace="lab"} 300' in text
+    assert "ended" not in text
+
+
+def test_metric_of_several_jobs_is_one_block() -> None:
+    out = Exposition()
+    for name in ("a", "b"):
+        out.add(exposition_of(JobStatus(job=name)))
+    assert [line.partition(" ")[2] for line in out.text().splitlines() if line.startswith("# TYPE")] == [
+        "TYPE elasticdl_job_info gauge"
+    ]
+    assert out.text().count("elasticdl_job_info{") == 2

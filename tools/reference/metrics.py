@@ -82,7 +82,7 @@ def _status_rows(report: type) -> Iterator[list[str]]:
 
 
 def _job_rows() -> Iterator[list[str]]:
-    text = job_metrics(_SAMPLE)
+    text = job_metrics(SAMPLE)
     helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         found = re.findall(rf"^{name}\{{([^}}]*)\}}", text, re.MULTILINE)
@@ -102,7 +102,7 @@ def _controller_rows() -> Iterator[list[str]]:
 
 # A status in which every field that becomes a metric is known.
 _CALL = CallReport(count=1, per_second=1.0, p50_seconds=0.1, p95_seconds=0.1, p99_seconds=0.1)
-_SAMPLE = JobStatus(
+SAMPLE = JobStatus(
     job="job",
     state=RunState.RUNNING,
     loss=1.0,

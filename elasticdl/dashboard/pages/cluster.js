@@ -67,7 +67,7 @@ export function ClusterPage({ onState }) {
 }
 
 function Queue({ rows }) {
-  return html`<${Card} title="Waiting" note=${rows.length ? `${count(rows.length)} jobs, the oldest first` : ""}>
+  return html`<${Card} title="Waiting" note=${rows.length > 1 ? `${count(rows.length)} jobs, the oldest first` : ""}>
     ${rows.length === 0
       ? html`<p class="empty">No job waits.</p>`
       : html`<div class="scroll"><table class="figures">

@@ -8,6 +8,7 @@
     GET  /api/jobs/NAME/logs              lines of its logs: ?node=, ?contains=, ?tail=
     GET  /api/jobs/NAME/logs/stream       the same, followed until the job ends
     POST /api/jobs/NAME/actions/ACTION    scale, stop, resume, delete
+    GET  /api/metrics                     the metrics of all active jobs, for Prometheus
     GET  /api/cluster                     machines, queue, decisions of the planner
     GET  /api/cluster/stream              the same, live
     GET  /api/cluster/what_if             the plan with one more job: ?min=, ?max=, ?cpu=, ?memory=, ?gpu=, ?priority=
@@ -41,6 +42,7 @@ from elasticdl.dashboard.data.job_rows import row_key
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.data.job_watch import JobWatch
 from elasticdl.dashboard.data.sections import PROBLEM, Sections, to_json
+from elasticdl.dashboard.prometheus_text import CONTENT_TYPE
 from elasticdl.dashboard.server.access import Access, Guard
 from elasticdl.dashboard.server.actions import JobActions, act
 from elasticdl.dashboard.server.feed import Feed
@@ -96,6 +98,7 @@ class Dashboard:
             Route(f"{job}/logs", _reported(self._logs)),
             Route(f"{job}/logs/stream", _reported(self._stream_logs)),
             Route(f"{job}/actions/{{action}}", _reported(self._act), methods=["POST"]),
+            Route("/api/metrics", _reported(self._metrics)),
             Route("/api/cluster", _reported(self._read_cluster)),
             Route("/api/cluster/stream", self._stream_cluster),
             Route("/api/cluster/what_if", _reported(self._what_if)),
@@ -171,6 +174,9 @@ class Dashboard:
         except UserError as error:
             return JSONResponse({"error": error.message, "hint": error.hint}, status_code=HTTPStatus.CONFLICT)
         return JSONResponse({"message": text})
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(await self._source.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _read_cluster(self, request: Request) -> Response:
         return _document(await self._cluster_feed.current())
