@@ -47,6 +47,9 @@ class ApiServer:
         self.logs: dict[str, Log] = {}
         # The definition of TrainingJobs is installed.
         self.has_training_jobs = False
+        # By their tokens, as a TokenReview gives them; and what they may do: user, verb, resource, namespace.
+        self.users: dict[str, Document] = {}
+        self.grants: set[tuple[str, str, str, str]] = set()
         # Verb and resource, of this user.
         self.forbidden: set[tuple[str, str]] = set()
         self.deletions: list[tuple[str, Document]] = []
@@ -171,6 +174,19 @@ class ApiServer:
         if kind == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
+        if kind == "tokenreviews":
+            user = self.users.get(body["spec"]["token"])
+            return 201, {"status": {"authenticated": user is not None, **({"user": user} if user else {})}}
+        if kind == "subjectaccessreviews":
+            asked = body["spec"]["resourceAttributes"]
+            part = f"/{asked['subresource']}" if "subresource" in asked else ""
+            grant = (
+                body["spec"]["user"],
+                asked["verb"],
+                asked["resource"] + part,
+                asked.get("namespace", ""),
+            )
+            return 201, {"status": {"allowed": grant in self.grants}}
         if kind == "podmetrics" and not any(there == kind for there, _ in self.objects):
             # Without metrics-server.
             return 404, {"reason": "NotFound", "message": "the server could not find the requested resource"}

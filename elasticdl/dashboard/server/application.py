@@ -66,6 +66,8 @@ _LIST_SECONDS = 2.0
 _JOB_SECONDS = 1.0
 _CLUSTER_JOB_SECONDS = 3.0
 _CLUSTER_SECONDS = 5.0
+# A stream is opened again then, where an authorizer has to be asked whether it still may be.
+_AUTHORIZED_STREAM_SECONDS = 300.0
 # Documents of jobs that are kept for viewers that come back.
 _FEEDS_KEPT = 32
 _MOST_BODY_BYTES = 16 * 1024
@@ -114,7 +116,7 @@ class Dashboard:
 
     async def _begin_session(self, request: Request) -> Response:
         answer = JSONResponse({"allows_actions": self._access.allows_actions})
-        answer.headers["Set-Cookie"] = self._access.session_cookie()
+        answer.headers["Set-Cookie"] = self._access.session_cookie(request.headers)
         return answer
 
     async def _jobs(self, request: Request) -> Response:
@@ -220,11 +222,14 @@ class Dashboard:
 
     async def _until_closed(self, parts: AsyncGenerator[str, None]) -> AsyncIterator[str]:
         closed = asyncio.create_task(self._closed.wait())
+        limit = None if self._access.authorizer is None else _AUTHORIZED_STREAM_SECONDS
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
         following: asyncio.Task[str] | None = None
         try:
             while True:
                 following = asyncio.create_task(_next(parts))
-                await asyncio.wait({closed, following}, return_when=asyncio.FIRST_COMPLETED)
+                left = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0)
+                await asyncio.wait({closed, following}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
                     return
                 try:
