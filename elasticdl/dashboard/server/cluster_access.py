@@ -120,12 +120,12 @@ class ClusterAccess:
         *,
         namespace: str,
         cookie_name: str,
-        cluster: Callable[[], Cluster] = partial(Cluster.connect, patience=_PATIENCE_SECONDS),
+        cluster: Callable[[], Cluster] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._namespace = namespace
         self._cookie_name = cookie_name
-        self._connect = cluster
+        self._connect = cluster or partial(Cluster.connect, patience=_PATIENCE_SECONDS)
         self._users = _Remembered[Document | None](_REVIEW_SECONDS, clock)
         self._permissions = _Remembered[bool](_REVIEW_SECONDS, clock)
         self._sessions = _Remembered[str](_SESSION_SECONDS, clock)
