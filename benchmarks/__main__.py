@@ -32,6 +32,7 @@ NAMES = (
     "cluster_scenarios",
     "planning_time",
     "controller_scale",
+    "dashboard",
 )
 # Only where it is asked for: there has to be a cluster, or root on Debian.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")

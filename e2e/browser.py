@@ -39,6 +39,8 @@ class DashboardProcess:
 
     def __init__(self, home: Path, *flags: str) -> None:
         self.home = home
+        # Of no cluster, unless a test writes it.
+        self.kubeconfig = home / "kubeconfig"
         self._flags = flags
         with socket.create_server(("127.0.0.1", 0)) as server:
             self._port = server.getsockname()[1]
@@ -56,7 +58,7 @@ class DashboardProcess:
         environment = {
             **os.environ,
             "ELASTICDL_HOME": str(self.home),
-            "KUBECONFIG": str(self.home / "no-cluster"),
+            "KUBECONFIG": str(self.kubeconfig),
         }
         with (self.home / "dashboard.out").open("ab") as output:
             self._process = subprocess.Popen(

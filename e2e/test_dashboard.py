@@ -12,7 +12,9 @@ from playwright.sync_api import Browser, expect
 
 from e2e.browser import TIMEOUT_MILLISECONDS, DashboardProcess, Viewer, chromium
 from elasticdl.jobs.history.entries import NodeChange, NodeState, Sample, to_line
+from tests.catalog.api_server import ApiServer
 from tests.dashboard.stored_jobs import NOW, history_of, store_job
+from tests.dashboard.test_cluster_page import put_node, put_pod, put_training_job
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script> javascript:alert(1) \x1b[2J'
 NODES = 1000
@@ -243,3 +245,44 @@ def test_jobs_are_filtered_and_deleted_behind_a_confirmation(
     expect(page.locator("dialog .notice, main .notice").first).to_have_text(re.compile("deleted|no job"))
     page.goto(f"{server.address}/#/jobs")
     expect(page.locator(".job-row")).to_have_count(1)
+
+
+def test_cluster_with_machines_a_queue_and_what_if(
+    dashboard: Callable[..., DashboardProcess], view: Callable[..., Viewer]
+) -> None:
+    server = dashboard()
+    api = ApiServer()
+    try:
+        api.kubeconfig(server.kubeconfig)
+        for number in range(12):
+            put_node(api, f"node-{number}", unschedulable=number == 11)
+            put_pod(api, f"clicks-{number}", node=f"node-{number}", job="clicks")
+        decision = {
+            "time": "2026-11-16T05:35:09Z",
+            "kind": "Shrink",
+            "sentence": "Makes room for job images.",
+        }
+        put_training_job(
+            api, "clicks", {"phase": "Running", "decisions": [{**decision, "from": 14, "to": 12}]}
+        )
+        put_training_job(api, "images", {"phase": "Pending", "message": HOSTILE})
+        put_training_job(api, "waits", {})
+        viewer = view(viewport={"width": 360, "height": 780}, has_touch=True)
+        page = viewer.page
+        page.goto(server.link())
+        page.get_by_role("link", name="Cluster").click()
+        expect(page.locator(".machine")).to_have_count(12)
+        viewer.shows("no controller has seen it yet")
+        viewer.shows("Makes room for job images.")
+        viewer.shows("cordoned", within=".machine-closed")
+        page.get_by_label("Search machines").fill("node-11")
+        expect(page.locator(".machine")).to_have_count(1)
+        page.get_by_role("button", name="Ask the planner").click()
+        viewer.shows("No other job would change.")
+        put_pod(api, "late", node="node-11", job="images")
+        expect(page.locator(".machine .tile")).to_have_count(2)
+        assert viewer.fits()
+        assert viewer.problems == []
+        assert page.evaluate("window.hacked") is None
+    finally:
+        api.close()

@@ -2,7 +2,8 @@
 
     python -m tools.record_dashboard        # writes docs/images/dashboard-*.png
 
-Nothing is drawn or made up. The jobs are those of the model zoo on small data, in a home folder of their own.
+Nothing is drawn. The jobs are those of the model zoo on small data, in a home folder of their own. The cluster is the
+API server of the tests, with the machines and TrainingJobs that `_describe_cluster` puts there.
 
 Failure modes
     A job ends before its picture is taken, or a page has an error: `RuntimeError` or `AssertionError`, and no
@@ -29,6 +30,9 @@ from elasticdl.catalog.local.process_ids import node_process_ids
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_store import JobStore
 from elasticdl.jobs.status import JobStatus
+from elasticdl.jobs.training_job.status import format_time
+from tests.catalog.api_server import ApiServer
+from tests.dashboard.test_cluster_page import put_node, put_pod, put_training_job
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -97,6 +101,7 @@ def record(folder: Path) -> dict[str, bytes]:
     (folder / "model_zoo").symlink_to(ROOT / "model_zoo")
     jobs = Jobs(folder)
     dashboard = DashboardProcess(jobs.home)
+    api = ApiServer()
     try:
         jobs.command("data", "make", "digits", "--output=data/digits")
         jobs.command("train", "--job_name=baseline", *_DIGITS, "--num_workers=1", "--num_epochs=8")
@@ -110,12 +115,44 @@ def record(folder: Path) -> dict[str, bytes]:
         jobs.command("jobs", "scale", "survivor", "--num_workers=3")
         _wait(lambda: jobs.status("survivor").ready_nodes("worker") == 3, "the job has grown")
         _wait(lambda: jobs.status("survivor").samples_done > 90_000, "the larger job trains")
+        api.kubeconfig(dashboard.kubeconfig)
+        _describe_cluster(api)
         dashboard.start()
         with chromium() as browser:
             return _pictures(browser, dashboard)
     finally:
         dashboard.stop()
+        api.close()
         jobs.end()
+
+
+def _describe_cluster(api: ApiServer) -> None:
+    """Twelve machines of eight cores, one of them cordoned; two jobs that run and one that waits."""
+    now = format_time(time.time() - 90)
+    sizes = {"clicks": 3, "images": 2, "speech": 1}
+    for machine in range(12):
+        put_node(api, f"node-{machine}", unschedulable=machine == 9)
+        for job, size in sizes.items():
+            for number in range(min(size, 1) if machine == 7 else size):
+                put_pod(api, f"{job}-{machine}-{number}", node=f"node-{machine}", job=job)
+        put_pod(api, f"web-{machine}", node=f"node-{machine}", cpu="500m")
+
+    def decided(name: str, kind: str, before: int, after: int, sentence: str) -> None:
+        decision = {"time": now, "kind": kind, "sentence": sentence, "from": before, "to": after}
+        put_training_job(api, name, {"phase": "Running", "decisions": [decision]})
+
+    decided("clicks", "Shrink", 40, 34, "Shrinks from 40 to 34: makes room for job lab/speech.")
+    decided("speech", "Admit", 0, 12, "Starts with 12 of 12 to 24: all role groups fit.")
+    put_training_job(
+        api,
+        "maps",
+        {
+            "phase": "Pending",
+            "message": "Waits: its minimum does not fit.",
+            "conditions": [{"type": "Admitted", "status": "False"}],
+            "trainer": {"min": 4, "max": 8},
+        },
+    )
 
 
 def _pictures(browser: Browser, dashboard: DashboardProcess) -> dict[str, bytes]:
@@ -146,6 +183,9 @@ def _pictures(browser: Browser, dashboard: DashboardProcess) -> dict[str, bytes]
         "dashboard-job.png": take(survivor, waits_for=".chart canvas", whole=True),
         "dashboard-nodes.png": take(f"{survivor}/nodes", waits_for=".timeline canvas", dark=True),
         "dashboard-logs.png": take(f"{survivor}/logs", waits_for=".log .line"),
+        "dashboard-cluster.png": take(
+            f"{dashboard.address}/#/cluster", waits_for=".cards .chart canvas", whole=True
+        ),
         "dashboard-phone.png": take(survivor, waits_for=".chart canvas", phone=True, dark=True),
     }
 

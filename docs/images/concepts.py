@@ -182,7 +182,8 @@ def cluster_timeline() -> str:
     )
     x = left + 5 * width / 10
     parts.append(
-        f"<rect x='{x:.0f}' y='{top:.0f}' width='{width / 10:.0f}' height='{4 * row:.0f}' fill='{RED}' stroke='{LINE}'/>"
+        f"<rect x='{x:.0f}' y='{top:.0f}' width='{width / 10:.0f}' height='{4 * row:.0f}' fill='{RED}' "
+        f"stroke='{LINE}'/>"
     )
     notes = (
         (0, "A takes all"),

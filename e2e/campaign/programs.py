@@ -10,7 +10,7 @@ import os
 from e2e.cluster.programs import install
 
 # By the command that shows whether it is there: partitions, namespaces, the library that moves a clock, the browser of
-# the dashboard's tests, and the two ends of ssh.
+# the dashboard's tests, the two ends of ssh, and the check of rules and metrics for Prometheus.
 PACKAGES = {
     "iptables": "iptables",
     "ip": "iproute2",
@@ -20,6 +20,7 @@ PACKAGES = {
     "chromium": "chromium",
     "ssh": "openssh-client",
     "/usr/sbin/sshd": "openssh-server",
+    "promtool": "prometheus",
 }
 
 if __name__ == "__main__" and os.geteuid() == 0:

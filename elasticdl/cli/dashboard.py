@@ -54,6 +54,11 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
     "--namespace", default="", metavar="NAME", help="Show only jobs of the cluster, in this namespace."
 )
 @click.option(
+    "--cluster_auth",
+    is_flag=True,
+    help="Ask the cluster who a user is and what they may see (TokenReview, SubjectAccessReview); needs --namespace.",
+)
+@click.option(
     "--new_token", is_flag=True, help="Replace the token: links and sessions until now are refused."
 )
 @click.option("--show_link", is_flag=True, help="Print the link to the dashboard that runs, and exit.")
@@ -65,6 +70,7 @@ def dashboard(
     host_names: tuple[str, ...],
     allow_actions: bool,
     namespace: str,
+    cluster_auth: bool,
     new_token: bool,
     show_link: bool,
 ) -> None:
@@ -87,6 +93,7 @@ def dashboard(
         port=port,
         namespace=namespace,
         allows_actions=allow_actions,
+        asks_cluster=cluster_auth,
         tls_cert=tls_cert,
         tls_key=tls_key,
         host_names=host_names,
@@ -105,7 +112,10 @@ def dashboard(
     server = DashboardServer(settings, registry=registry, is_new_token=new_token)
     click.echo(f"Dashboard: {server.link}")
     click.echo(
-        "Ctrl-C ends it. The link is for you alone: who has it may read the logs of your jobs.", err=True
+        "Ctrl-C ends it. Users sign in with their own token: kubectl create token ACCOUNT"
+        if cluster_auth
+        else "Ctrl-C ends it. The link is for you alone: who has it may read the logs of your jobs.",
+        err=True,
     )
     # The usual end.
     with contextlib.suppress(KeyboardInterrupt):

@@ -13,7 +13,12 @@ from elasticdl.jobs.status import JobStatus, ServerReport, TableReport
 
 def job_metrics(status: JobStatus) -> str:
     """Returns the metrics in Prometheus' text format."""
-    out = Exposition(job=status.job)
+    return exposition_of(status).text()
+
+
+def exposition_of(status: JobStatus, **labels: str) -> Exposition:
+    """`labels`: beside the name of the job."""
+    out = Exposition(job=status.job, **labels)
     out.gauge(
         "elasticdl_job_info",
         "Always 1; what the job is and how it does is in the labels.",
@@ -28,7 +33,7 @@ def job_metrics(status: JobStatus) -> str:
         _add_nodes(out, status)
         for server in status.servers:
             _add_server(out, server)
-    return out.text()
+    return out
 
 
 def _add_progress(out: Exposition, status: JobStatus) -> None:

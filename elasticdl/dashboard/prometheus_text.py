@@ -64,6 +64,12 @@ class Exposition(Collector):
     def collect(self) -> Iterable[Metric]:
         return self._families.values()
 
+    def add(self, other: Exposition) -> None:
+        """Adds the samples of another one. All samples of a metric have to be in one block."""
+        for name, family in other._families.items():
+            own = self._families.setdefault(name, Metric(family.name, family.documentation, family.type))
+            own.samples.extend(family.samples)
+
     def text(self) -> str:
         registry = CollectorRegistry()
         registry.register(self)

@@ -28,6 +28,8 @@ class DashboardSettings:
     allows_actions: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    # The token of each user decides, by the cluster's reviews, in place of the dashboard's own.
+    asks_cluster: bool = False
     # Names by which browsers may reach it, beside those of the address.
     host_names: tuple[str, ...] = ()
 
@@ -50,6 +52,11 @@ class DashboardSettings:
         for flag, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
             if path is not None and not path.is_file():
                 raise UserError(f"--{flag}: there is no file {path}.")
+        if self.asks_cluster and not self.namespace:
+            raise UserError(
+                "--cluster_auth shows jobs of the cluster only.",
+                hint="Name their namespace with --namespace.",
+            )
         if not self.is_loopback and not self.uses_tls:
             raise UserError(
                 f"--bind={self.bind} can be reached from other machines, so the dashboard needs TLS there.",

@@ -47,6 +47,9 @@ class ApiServer:
         self.logs: dict[str, Log] = {}
         # The definition of TrainingJobs is installed.
         self.has_training_jobs = False
+        # By their tokens, as a TokenReview gives them; and what they may do: user, verb, resource, namespace.
+        self.users: dict[str, Document] = {}
+        self.grants: set[tuple[str, str, str, str]] = set()
         # Verb and resource, of this user.
         self.forbidden: set[tuple[str, str]] = set()
         self.deletions: list[tuple[str, Document]] = []
@@ -152,28 +155,38 @@ class ApiServer:
         self.asked.append((request.command, kind, name))
         if self.hangs_up(request.command, kind, name):
             return
+        if not kind:
+            # The resources of a group.
+            names = ["trainingjobs"] if self.has_training_jobs and "/elasticdl.org/v1" in path else []
+            _reply(request, 200, {"resources": [{"name": each} for each in names]})
+            return
         if name.endswith("/log"):
             self._log(request, name.removesuffix("/log"), asked)
             return
         with self._lock:
             status, document = self._do(request.command, kind, name, asked, body)
-            text = json.dumps(document).encode()
             self.meanwhile(request.command, kind, name or str((body or {}).get("metadata", {}).get("name")))
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(text)))
-        request.end_headers()
-        request.wfile.write(text)
+        _reply(request, status, document)
 
     def _do(
         self, method: str, kind: str, name: str, query: dict[str, str], body: Any
     ) -> tuple[int, Document]:
-        if not kind:
-            # The resources of a group.
-            names = ["trainingjobs"] if self.has_training_jobs else []
-            return 200, {"resources": [{"name": each} for each in names]}
         if kind == "selfsubjectaccessreviews":
             asked = body["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
+        if kind == "tokenreviews":
+            user = self.users.get(body["spec"]["token"])
+            return 201, {"status": {"authenticated": user is not None, **({"user": user} if user else {})}}
+        if kind == "subjectaccessreviews":
+            asked = body["spec"]["resourceAttributes"]
+            part = f"/{asked['subresource']}" if "subresource" in asked else ""
+            grant = (
+                body["spec"]["user"],
+                asked["verb"],
+                asked["resource"] + part,
+                asked.get("namespace", ""),
+            )
+            return 201, {"status": {"allowed": grant in self.grants}}
         if kind == "podmetrics" and not any(there == kind for there, _ in self.objects):
             # Without metrics-server.
             return 404, {"reason": "NotFound", "message": "the server could not find the requested resource"}
@@ -232,6 +245,14 @@ class ApiServer:
             request.wfile.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
             request.wfile.flush()
         request.wfile.write(b"0\r\n\r\n")
+
+
+def _reply(request: BaseHTTPRequestHandler, status: int, document: Document) -> None:
+    text = json.dumps(document).encode()
+    request.send_response(status)
+    request.send_header("Content-Length", str(len(text)))
+    request.end_headers()
+    request.wfile.write(text)
 
 
 def ended(code: int, message: str = "", *, reason: str = "Error") -> Document:

@@ -13,9 +13,9 @@ from tools.reference.markdown import code, opening, table
 
 _LINE = re.compile(r"^ {4}(GET|POST) +(/\S+) {2,}(.+)$", re.MULTILINE)
 _TEXT = """\
-The [dashboard](../dashboard.md) and every program read the same addresses. Data needs the session's cookie or the header
-`Authorization: Bearer TOKEN`; `elasticdl dashboard --show_link` prints the token in its link. `?namespace=NAME` names a
-job of the cluster.
+The [dashboard](../dashboard.md) and every program read the same addresses. Data needs the session's cookie or the
+header `Authorization: Bearer TOKEN`; `elasticdl dashboard --show_link` prints the token in its link.
+`?namespace=NAME` names a job of the cluster.
 
 Errors have the form `{"error": "...", "hint": "..."}`."""
 

@@ -26,8 +26,9 @@ from tools.reference.source_comments import field_comments
 
 _TEXT = """\
 `elasticdl jobs status JOB --json` prints the status as JSON; `JobHandle.status()` returns it in Python.
-`elasticdl jobs metrics JOB` prints the metrics of a job for Prometheus, and with `--port` serves them. The controller serves
-its own under `/metrics` (`--http_port`). `elasticdl/manifests/` has dashboards for Grafana and rules for alerts."""
+`elasticdl jobs metrics JOB` prints the metrics of a job for Prometheus, and with `--port` serves them. The controller
+serves its own under `/metrics` (`--http_port`). `elasticdl/manifests/` has dashboards for Grafana and rules for
+alerts."""
 
 _REPORTS = (
     status.JobStatus,
@@ -81,7 +82,7 @@ def _status_rows(report: type) -> Iterator[list[str]]:
 
 
 def _job_rows() -> Iterator[list[str]]:
-    text = job_metrics(_SAMPLE)
+    text = job_metrics(SAMPLE)
     helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         found = re.findall(rf"^{name}\{{([^}}]*)\}}", text, re.MULTILINE)
@@ -93,15 +94,15 @@ def _controller_rows() -> Iterator[list[str]]:
     registry = ControllerMetrics().registry
     own = [each for each in registry._collector_to_names if hasattr(each, "_labelnames")]
     for metric in own:
-        [family] = metric.describe()
+        [family] = metric.collect()
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(code(each) for each in metric._labelnames)
+        labels = ", ".join(code(each) for each in getattr(metric, "_labelnames", ()))
         yield [code(name), family.type, labels, family.documentation]
 
 
 # A status in which every field that becomes a metric is known.
 _CALL = CallReport(count=1, per_second=1.0, p50_seconds=0.1, p95_seconds=0.1, p99_seconds=0.1)
-_SAMPLE = JobStatus(
+SAMPLE = JobStatus(
     job="job",
     state=RunState.RUNNING,
     loss=1.0,

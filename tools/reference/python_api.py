@@ -16,8 +16,8 @@ from tools.reference.markdown import opening
 
 ROOT = Path(__file__).resolve().parents[2]
 _TEXT = """\
-[Python API](../python-api.md) and [elasticai_api](../elasticai_api.md) are guides to these names, with programs that run.
-Everything that is not on this page is internal and may change."""
+[Python API](../python-api.md) and [elasticai_api](../elasticai_api.md) are guides to these names, with programs that
+run. Everything that is not on this page is internal and may change."""
 
 # Not classes or functions: a type of constants, a version, and modules.
 _SKIPPED = {"__version__", "jobs", "metrics"}

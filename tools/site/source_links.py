@@ -31,18 +31,18 @@ def source_address(link: str, root: Path) -> str | None:
     return f"{REPOSITORY}/{kind}/main/{name}{f'#{anchor}' if anchor else ''}"
 
 
-class _SourceLinks(Treeprocessor):
+class _SourceLinks(Treeprocessor):  # type: ignore[misc]
     def run(self, root: Element) -> None:
         for link in root.iter("a"):
             if address := source_address(link.get("href", ""), Path.cwd()):
                 link.set("href", address)
 
 
-class SourceLinks(Extension):
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the name is Markdown's
+class SourceLinks(Extension):  # type: ignore[misc]
+    def extendMarkdown(self, md: Markdown) -> None:
         # After inline patterns (20) have made the links, before the site generator resolves them (0).
         md.treeprocessors.register(_SourceLinks(md), "source_links", 15)
 
 
-def makeExtension(**options: Any) -> SourceLinks:  # noqa: N802 - the name is Markdown's
+def makeExtension(**options: Any) -> SourceLinks:
     return SourceLinks(**options)

@@ -23,11 +23,15 @@ from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.local.job import LOCATION, LocalJob
 from elasticdl.catalog.lookup import JobLookup, is_cluster_configured
 from elasticdl.dashboard.data.job_rows import job_row, row_key
+from elasticdl.dashboard.job_metrics import exposition_of
+from elasticdl.dashboard.prometheus_text import Exposition
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
+from elasticdl.jobs.status import RunState
 
 _CLUSTER_SECONDS = 5.0
+_ACTIVE = frozenset(str(state) for state in RunState if state.is_active)
 # Masters that are asked at the same time.
 _MOST_CALLS = 16
 
@@ -69,6 +73,25 @@ class JobSource:
             return
         async with JobLookup(namespace=wanted) as lookup:
             yield await lookup.find(name)
+
+    async def metrics(self) -> str:
+        """Returns the metrics of all active jobs for Prometheus. A job that does not answer has none."""
+        found = await self.rows()
+        limit = asyncio.Semaphore(_MOST_CALLS)
+
+        async def read(row: dict[str, Any]) -> Exposition:
+            async with limit:
+                with contextlib.suppress(UserError):
+                    async with self.job(row["job"], row["namespace"]) as job:
+                        status = dataclasses.replace(await job.status(), job=row["job"])
+                        return exposition_of(status, namespace=row["namespace"])
+            return Exposition()
+
+        active = [row for row in found.rows.values() if row["state"] in _ACTIVE]
+        out = Exposition()
+        for each in await asyncio.gather(*map(read, active)):
+            out.add(each)
+        return out.text()
 
     async def _local_rows(self) -> dict[str, dict[str, Any]]:
         listed = await in_thread(lambda: [(folder, record_stamp(folder)) for folder in self._store.folders()])

@@ -1,6 +1,7 @@
 // The frame: session, navigation, theme. The address after # says which page is shown.
 
 import { html, render, useEffect, useState } from "./vendor/htm-preact.js";
+import { ClusterPage } from "./cluster.js";
 import { JobPage } from "./job.js";
 import { JobsPage } from "./jobs.js";
 import { beginSession, takeToken } from "./live.js";
@@ -10,7 +11,7 @@ function pageOf(hash) {
   if (kind === "job" && name) {
     return { kind, namespace: namespace === "-" ? "" : decodeURIComponent(namespace), name: decodeURIComponent(name), tab };
   }
-  return { kind: "jobs" };
+  return { kind: kind === "cluster" ? "cluster" : "jobs" };
 }
 
 const THEMES = { auto: "dark", dark: "light", light: "auto" };
@@ -63,7 +64,8 @@ function App() {
       if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === "?") setHelp((shown) => !shown);
       if (event.key === "Escape") setHelp(false);
-      if (event.key === "u" && page.kind === "job") location.hash = "#/jobs";
+      if (event.key === "u" && page.kind !== "jobs") location.hash = "#/jobs";
+      if (event.key === "c" && page.kind !== "cluster") location.hash = "#/cluster";
     };
     addEventListener("hashchange", changed);
     addEventListener("keydown", pressed);
@@ -72,13 +74,14 @@ function App() {
       removeEventListener("keydown", pressed);
     };
   }, [page.kind]);
-  document.title = page.kind === "job" ? `${page.name} · ElasticDL` : "Jobs · ElasticDL";
+  document.title = `${{ job: page.name, cluster: "Cluster", jobs: "Jobs" }[page.kind]} · ElasticDL`;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>Skip to content</a>
     <header class="top">
       <a class="brand" href="#/jobs"><img src="/icon.svg" alt="" width="22" height="22" />ElasticDL</a>
       <nav aria-label="Pages">
         <a href="#/jobs" aria-current=${page.kind === "jobs" ? "page" : undefined}>Jobs</a>
+        <a href="#/cluster" aria-current=${page.kind === "cluster" ? "page" : undefined}>Cluster</a>
       </nav>
       <span class="space"></span>
       <span class=${`live live-${state}`} role="status">${WORDS[state] || "offline, retrying"}</span>
@@ -91,7 +94,9 @@ function App() {
         ? html`<${SignIn} onDone=${() => setState("connecting")} />`
         : page.kind === "job"
           ? html`<${JobPage} key=${`${page.namespace}/${page.name}`} ...${page} onState=${setState} />`
-          : html`<${JobsPage} onState=${setState} />`}
+          : page.kind === "cluster"
+            ? html`<${ClusterPage} onState=${setState} />`
+            : html`<${JobsPage} onState=${setState} />`}
     </main>
   `;
 }
@@ -102,7 +107,8 @@ function Keys() {
     ["j k", "next and previous job"],
     ["Enter", "open the job"],
     ["← →", "tabs of a job"],
-    ["u", "back to all jobs"],
+    ["u", "all jobs"],
+    ["c", "the cluster"],
     ["?", "this list"],
   ];
   return html`<dl class="keys">${keys.map(([key, words]) => html`<dt><kbd>${key}</kbd></dt><dd>${words}</dd>`)}</dl>`;
@@ -120,11 +126,12 @@ function SignIn({ onDone }) {
   return html`<section class="sign-in">
     <h1>Open the link with the token</h1>
     <p>Run <code>elasticdl dashboard --show_link</code> on the machine of the dashboard, and open the link that it prints. Or paste the link here.</p>
+    <p class="note">A dashboard on a cluster (<code>--cluster_auth</code>) takes your own token: <code>kubectl create token ACCOUNT</code>.</p>
     <form onSubmit=${submit}>
       <label>Link or token <input name="token" type="password" autocomplete="off" required /></label>
       <button class="primary" type="submit">Open</button>
     </form>
-    ${wrong ? html`<p class="notice notice-bad" role="alert">This token is not the one of this dashboard.</p>` : null}
+    ${wrong ? html`<p class="notice notice-bad" role="alert">This token is not accepted.</p>` : null}
   </section>`;
 }
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -54,8 +54,18 @@ class Refusal(NamedTuple):
     message: str
 
 
+class Authorizer(Protocol):
+    """Decides about data in place of the server's own token (`cluster_access`)."""
+
+    async def refusal(self, path: str, query: str, headers: Mapping[str, str]) -> Refusal | None: ...
+
+    def begin_session(self, headers: Mapping[str, str]) -> str: ...
+
+
 class Access:
-    """The rules for one server. `hosts`: allowed names, without ports. `any_address`: addresses are allowed, too."""
+    """The rules for one server. `hosts`: allowed names, without ports. `any_address`: addresses are allowed, too.
+    `authorizer`: decides who may read what; without one, the token of this server does.
+    """
 
     def __init__(
         self,
@@ -66,14 +76,15 @@ class Access:
         hosts: frozenset[str],
         any_address: bool,
         allows_actions: bool,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self._token = token
         self._scheme = scheme
         self._hosts = hosts
         self._any_address = any_address
         self.allows_actions = allows_actions
-        # Cookies of a host go to all of its ports.
-        self._cookie_name = f"elasticdl-{port}"
+        self.authorizer = authorizer
+        self._cookie_name = cookie_name(port)
         self._cookie = hmac.new(token.encode(), b"dashboard session", hashlib.sha256).hexdigest()
 
     def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
@@ -92,17 +103,18 @@ class Access:
             return Refusal(HTTPStatus.FORBIDDEN, "Requests of other sites are refused.")
         if method not in _READING and (refused := self._refused_change(method, path, headers)):
             return refused
-        if is_data and not self._is_authorized(path, headers):
+        if is_data and self.authorizer is None and not self._is_authorized(path, headers):
             return Refusal(
                 HTTPStatus.UNAUTHORIZED,
                 "The token is missing or wrong. `elasticdl dashboard --show_link` prints the link with the token.",
             )
         return None
 
-    def session_cookie(self) -> str:
+    def session_cookie(self, headers: Mapping[str, str]) -> str:
         """Returns the value of the Set-Cookie header for a caller that has shown the token."""
         secure = "; Secure" if self._scheme == "https" else ""
-        value = f"{self._cookie_name}={self._cookie}; Path=/; Max-Age={_COOKIE_SECONDS}"
+        cookie = self._cookie if self.authorizer is None else self.authorizer.begin_session(headers)
+        value = f"{self._cookie_name}={cookie}; Path=/; Max-Age={_COOKIE_SECONDS}"
         return f"{value}; HttpOnly; SameSite=Strict{secure}"
 
     def _is_host_allowed(self, header: str) -> bool:
@@ -163,6 +175,10 @@ class Guard:
             await send(message)
 
         refused = self._refusal(scope)
+        authorizer = self._access.authorizer
+        if refused is None and authorizer is not None and scope["path"].startswith("/api/"):
+            query = scope["query_string"].decode("latin-1")
+            refused = await authorizer.refusal(scope["path"], query, Headers(scope=scope))
         if refused is None:
             await self._app(scope, receive, send_with_headers)
             return
@@ -175,6 +191,11 @@ class Guard:
         if any(len(headers.getlist(name)) > 1 for name in ("host", "origin", "authorization")):
             return Refusal(HTTPStatus.BAD_REQUEST, "A header is there twice.")
         return self._access.refusal(scope["method"], scope["path"], headers)
+
+
+def cookie_name(port: int) -> str:
+    """Of one server: cookies of a host go to all of its ports."""
+    return f"elasticdl-{port}"
 
 
 def _host_name(header: str) -> str:

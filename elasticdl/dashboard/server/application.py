@@ -8,6 +8,10 @@
     GET  /api/jobs/NAME/logs              lines of its logs: ?node=, ?contains=, ?tail=
     GET  /api/jobs/NAME/logs/stream       the same, followed until the job ends
     POST /api/jobs/NAME/actions/ACTION    scale, stop, resume, delete
+    GET  /api/metrics                     the metrics of all active jobs, for Prometheus
+    GET  /api/cluster                     machines, queue, decisions of the planner
+    GET  /api/cluster/stream              the same, live
+    GET  /api/cluster/what_if             the plan with one more job: ?min=, ?max=, ?cpu=, ?memory=, ?gpu=, ?priority=
 
 `?namespace=` names a job of the cluster. `access.py` decides which requests come here.
 
@@ -26,6 +30,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -33,6 +38,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from elasticdl.catalog.job import Job
+from elasticdl.dashboard.data.cluster_watch import ClusterWatch, WhatIfJob
 from elasticdl.dashboard.data.job_rows import row_key
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.data.job_watch import JobWatch
@@ -59,6 +65,9 @@ _CONTENT_TYPES = {
 _LIST_SECONDS = 2.0
 _JOB_SECONDS = 1.0
 _CLUSTER_JOB_SECONDS = 3.0
+_CLUSTER_SECONDS = 5.0
+# A stream is opened again then, where an authorizer has to be asked whether it still may be.
+_AUTHORIZED_STREAM_SECONDS = 300.0
 # Documents of jobs that are kept for viewers that come back.
 _FEEDS_KEPT = 32
 _MOST_BODY_BYTES = 16 * 1024
@@ -75,6 +84,8 @@ class Dashboard:
         self._access = access
         self._list = Feed(self._read_list, interval_seconds=_LIST_SECONDS)
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
+        self._cluster = ClusterWatch()
+        self._cluster_feed = Feed(self._cluster.read, interval_seconds=_CLUSTER_SECONDS)
         self._actions = JobActions()
         self._closed = asyncio.Event()
 
@@ -89,6 +100,10 @@ class Dashboard:
             Route(f"{job}/logs", _reported(self._logs)),
             Route(f"{job}/logs/stream", _reported(self._stream_logs)),
             Route(f"{job}/actions/{{action}}", _reported(self._act), methods=["POST"]),
+            Route("/api/metrics", _reported(self._metrics)),
+            Route("/api/cluster", _reported(self._read_cluster)),
+            Route("/api/cluster/stream", self._stream_cluster),
+            Route("/api/cluster/what_if", _reported(self._what_if)),
             *_file_routes(PAGES),
         ]
         return Guard(Starlette(routes=routes), access=self._access)
@@ -101,7 +116,7 @@ class Dashboard:
 
     async def _begin_session(self, request: Request) -> Response:
         answer = JSONResponse({"allows_actions": self._access.allows_actions})
-        answer.headers["Set-Cookie"] = self._access.session_cookie()
+        answer.headers["Set-Cookie"] = self._access.session_cookie(request.headers)
         return answer
 
     async def _jobs(self, request: Request) -> Response:
@@ -162,6 +177,22 @@ class Dashboard:
             return JSONResponse({"error": error.message, "hint": error.hint}, status_code=HTTPStatus.CONFLICT)
         return JSONResponse({"message": text})
 
+    async def _metrics(self, request: Request) -> Response:
+        return Response(await self._source.metrics(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def _read_cluster(self, request: Request) -> Response:
+        return _document(await self._cluster_feed.current())
+
+    async def _stream_cluster(self, request: Request) -> Response:
+        return self._stream(self._cluster_feed, request)
+
+    async def _what_if(self, request: Request) -> Response:
+        try:
+            job = WhatIfJob.parse(request.query_params)
+        except UserError as error:
+            raise BadRequest(str(error)) from None
+        return JSONResponse(await self._cluster.what_if(job))
+
     # -- inside ----------------------------------------------------------------------------------------------
 
     async def _read_list(self) -> Sections:
@@ -191,11 +222,14 @@ class Dashboard:
 
     async def _until_closed(self, parts: AsyncGenerator[str, None]) -> AsyncIterator[str]:
         closed = asyncio.create_task(self._closed.wait())
+        limit = None if self._access.authorizer is None else _AUTHORIZED_STREAM_SECONDS
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
         following: asyncio.Task[str] | None = None
         try:
             while True:
                 following = asyncio.create_task(_next(parts))
-                await asyncio.wait({closed, following}, return_when=asyncio.FIRST_COMPLETED)
+                left = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0)
+                await asyncio.wait({closed, following}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if not following.done():
                     return
                 try:

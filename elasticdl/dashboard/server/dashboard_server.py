@@ -15,8 +15,9 @@ import uvicorn
 
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.registry import DashboardRegistry, link
-from elasticdl.dashboard.server.access import Access
+from elasticdl.dashboard.server.access import Access, cookie_name
 from elasticdl.dashboard.server.application import Dashboard
+from elasticdl.dashboard.server.cluster_access import ClusterAccess
 from elasticdl.dashboard.settings import DEFAULT_PORT, DashboardSettings
 from elasticdl.errors import UserError
 
@@ -34,10 +35,16 @@ class DashboardServer:
     ) -> None:
         settings.check()
         self._registry = registry
+        self._asks_cluster = settings.asks_cluster
         self._token = registry.token(is_new=is_new_token)
         self._socket = _listen(settings)
         port = int(self._socket.getsockname()[1])
         self.address = f"{settings.scheme}://{settings.shown_host}:{port}"
+        authorizer = (
+            ClusterAccess(namespace=settings.namespace, cookie_name=cookie_name(port))
+            if settings.asks_cluster
+            else None
+        )
         access = Access(
             token=self._token,
             scheme=settings.scheme,
@@ -45,6 +52,7 @@ class DashboardServer:
             hosts=settings.allowed_hosts(),
             any_address=not settings.is_loopback,
             allows_actions=settings.allows_actions,
+            authorizer=authorizer,
         )
         dashboard = Dashboard(JobSource(namespace=settings.namespace), access)
         config = uvicorn.Config(
@@ -69,7 +77,9 @@ class DashboardServer:
 
     @property
     def link(self) -> str:
-        """Opens the dashboard, with the token."""
+        """Opens the dashboard, with its token if that is what it asks for."""
+        if self._asks_cluster:
+            return f"{self.address}/"
         return link(self.address, self._token)
 
     def run(self) -> None:
