@@ -2,8 +2,8 @@
 
 `python program_client.py SIZE BATCH SECONDS`, as a file: for our `elasticai_api` and for the public package alike,
 whichever is found first. The environment is that of a worker. One batch is a shard. It works a while, so that it is
-under way, writes "ready" and waits for a line; then it works for so many seconds, waits until the master knows of all it
-did, and writes that as JSON.
+under way, writes "ready" and waits for a line; then it works for so many seconds, waits until the master knows of all
+it did, and writes that as JSON.
 """
 
 from __future__ import annotations

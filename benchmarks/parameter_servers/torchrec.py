@@ -1,4 +1,4 @@
-"""The environment of TorchRec's kernels, beside the repository's others: they are compiled for one version of PyTorch."""
+"""The environment of TorchRec's kernels, beside the repository's others: compiled for one version of PyTorch."""
 
 from __future__ import annotations
 
