@@ -37,7 +37,7 @@ PYTEST ?= -m pytest
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference pictures docs release screenshots sessions clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark benchmark-quick proto reference pictures docs release screenshots sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -138,6 +138,9 @@ fuzz: $(TEST_ENV)/$(STAMP)  ## malformed messages and files (FUZZ_ROUNDS)
 
 benchmark: $(TEST_ENV)/$(STAMP)  ## every speed that we claim, beside its peer
 	$(TEST_ENV)/bin/python -m benchmarks
+
+benchmark-quick: $(TEST_ENV)/$(STAMP)  ## one figure for each claim of docs/performance.md, in ten minutes
+	$(TEST_ENV)/bin/python -m benchmarks --brief
 
 proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \

@@ -1,5 +1,5 @@
-"""`python -m benchmarks [NAME ...]`: measures, prints what was found, and ends with 1 if a target was
-missed.
+"""`python -m benchmarks [NAME ...]`: measures, prints and saves each result as it is found, and ends with 1 if a target
+was missed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from benchmarks.processes import ROOT
-from benchmarks.report import Result, print_results, write_json
+from benchmarks.performance.run_log import RunLog
+from benchmarks.processes import ROOT, Stuck
+from benchmarks.report import Result, print_line, print_results
 
 NAMES = (
     "master_shards",
@@ -36,6 +38,15 @@ NAMES = (
 )
 # Only where it is asked for: there has to be a cluster, or root on Debian.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")
+# One figure for each claim in ten minutes, and of some only a part: the one whose name has this.
+_ONLY = "ELASTICDL_BENCHMARK_ONLY"
+BRIEF = {
+    "master_shards": "",
+    "one_worker": "",
+    "first_batch": "",
+    "allreduce": "",
+    "parameter_servers": "TorchRec",
+}
 
 
 def main() -> int:
@@ -51,30 +62,64 @@ def main() -> int:
         "--quick", action="store_true", help="once and short: shows that it runs, not how fast"
     )
     parser.add_argument(
+        "--brief", action="store_true", help="one figure for each claim, once, in ten minutes"
+    )
+    parser.add_argument(
         "--repeat", type=int, default=0, help="repetitions of each, of which the median counts (5)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="PATH",
+        help="write each result there too, as soon as it is there: a file, or a folder that gets one for each run",
+    )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in (*NAMES, *MORE_NAMES)]
     if unknown:
         parser.error(
             f"there is no benchmark {', '.join(unknown)}; there are {', '.join((*NAMES, *MORE_NAMES))}"
         )
-    repeat = arguments.repeat or (1 if arguments.quick else 5)
+    if arguments.brief and arguments.quick:
+        parser.error("--brief measures and --quick does not: give one of them")
+    repeat = arguments.repeat or (1 if arguments.quick or arguments.brief else 5)
     # As in an installed package, and as in the peers: else every process would compile our modules again.
     for package in ("elasticai_api", "elasticdl", "benchmarks"):
         compileall.compile_dir(str(ROOT / package), quiet=1)
     # What others have written, our environments install without compiling it: the first process that needs it does.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    log = RunLog(arguments.json, quick=arguments.quick, repeat=repeat)
     results: list[Result] = []
-    for name in arguments.names or NAMES:
+    for name in arguments.names or (BRIEF if arguments.brief else NAMES):
         print(f"measuring {name} …", file=sys.stderr, flush=True)
-        results += importlib.import_module(f"benchmarks.{name}").run(quick=arguments.quick, repeat=repeat)
-    print_results(results)
-    if arguments.json is not None:
-        write_json(arguments.json, results, quick=arguments.quick)
+        if arguments.brief:
+            os.environ[_ONLY] = BRIEF.get(name, "")
+        for result in _measured(name, quick=arguments.quick, repeat=repeat):
+            results.append(result)
+            log.add(result)
+            print_line(result)
+    log.complete()
+    if sys.stdout.isatty():
+        print_results(results)
     # A short run says nothing about speed.
     return 0 if arguments.quick or all(result.passed is not False for result in results) else 1
+
+
+def _measured(name: str, *, quick: bool, repeat: int) -> Iterator[Result]:
+    """The results of one benchmark; one that comes to nothing keeps no other from being measured."""
+    try:
+        yield from importlib.import_module(f"benchmarks.{name}").run(quick=quick, repeat=repeat)
+    except Stuck as stuck:
+        print(stuck, file=sys.stderr, flush=True)
+        reason = str(stuck).partition("\n")[0]
+        yield Result(
+            benchmark=name,
+            case="the rest",
+            unit="",
+            us=0.0,
+            compared="not measured",
+            passed=False,
+            note=reason,
+        )
 
 
 def _heed_signals() -> None:

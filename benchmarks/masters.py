@@ -41,6 +41,8 @@ from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, Node
 # Its `k8s` extra is imported by the local master too; protobuf it does not declare at all.
 _DLROVER = ("dlrover[k8s]==0.6.1", "grpcio", "protobuf")
 _DLROVER_ENVIRONMENT = ROOT / ".venv-dlrover"
+# As `make .public-client` makes it.
+_PUBLIC_PACKAGE = ROOT / ".public-client"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class RunningMaster:
     folder: Path
     # When its process was started, by time.monotonic().
     started: float
+    # Where programs with the public package find it, if the job is one of programs.
+    public_address: str = ""
     # That of a master with a server.
     host: ServerHost | None = None
 
@@ -95,7 +99,7 @@ class ServerHost(socketserver.ThreadingUnixStreamServer):
                 elif isinstance(request, ListNodes):
                     self._answer(Nodes(id=request.id, nodes=tuple(self.server.statuses.values())))
                 elif isinstance(request, Watch):
-                    self.server.watchers.append((request.id, self))
+                    self.server.watch(request.id, self)
 
         def _answer(self, message: Done | Nodes | Changed) -> None:
             self.wfile.write(encode(message))
@@ -119,6 +123,9 @@ class ServerHost(socketserver.ThreadingUnixStreamServer):
         log = self._log_folder / f"{node.name}.log"
         self._processes.enter_context(running(list(node.command), log=log, environment=node.environment))
 
+    def watch(self, number: int, handler: Handler) -> None:
+        self.watchers.append((number, handler))
+
     def kill(self, names: list[str]) -> None:
         for name in names:
             status = NodeStatus(
@@ -137,6 +144,20 @@ class ServerHost(socketserver.ThreadingUnixStreamServer):
         super().server_close()
 
 
+class ProgramHost(ServerHost):
+    """Reports that workers run, as the host does: programs do not say so themselves."""
+
+    def start(self, node: NodeRequest) -> None:
+        super().start(node)
+        for number, watcher in self.watchers:
+            watcher.tell(Changed(id=number, node=self.statuses[node.name], pid=None))
+
+    def watch(self, number: int, handler: ServerHost.Handler) -> None:
+        super().watch(number, handler)
+        for status in self.statuses.copy().values():
+            handler.tell(Changed(id=number, node=status, pid=None))
+
+
 @contextlib.contextmanager
 def our_master(
     home: Path, *, workers: int, shard_size: int, batches: int = 1, has_server: bool = False
@@ -153,12 +174,28 @@ def our_master(
         minibatch_size=shard_size // batches,
         num_minibatches_per_task=batches,
     )
+    with _our_master(home, spec, has_server=has_server) as master:
+        yield master
+
+
+@contextlib.contextmanager
+def our_program_master(home: Path, *, workers: int) -> Iterator[RunningMaster]:
+    """The master of a job whose workers are programs with loops of their own, which the caller has to play."""
+    spec = JobSpec.build(job_name="benchmark", job_command="a program", num_workers=workers)
+    with _our_master(home, spec) as master:
+        yield master
+
+
+@contextlib.contextmanager
+def _our_master(home: Path, spec: JobSpec, *, has_server: bool = False) -> Iterator[RunningMaster]:
     folder = JobStore(home).create(spec)
     address = folder.master_address_path
     log = folder.log_path("master")
     with contextlib.ExitStack() as stack:
         host: _IdleHost | ServerHost
-        if has_server:
+        if spec.program == "command":
+            host = stack.enter_context(ProgramHost(folder.socket_path(), folder.logs_path))
+        elif has_server:
             host = stack.enter_context(ServerHost(folder.socket_path(), folder.logs_path))
         else:
             host = stack.enter_context(_IdleHost(folder.socket_path()))
@@ -168,6 +205,7 @@ def our_master(
             "ELASTICDL_JOB_DIR": str(folder.path),
             "ELASTICDL_HOST_SOCKET": str(folder.socket_path()),
             "ELASTICDL_MASTER_PORT": str(free_port()),
+            "ELASTICDL_PUBLIC_PORT": str(free_port()),
         }
         started = time.monotonic()
         process = stack.enter_context(
@@ -179,6 +217,7 @@ def our_master(
             pid=process.pid,
             folder=folder.path,
             started=started,
+            public_address=f"127.0.0.1:{environment['ELASTICDL_PUBLIC_PORT']}",
             host=host if isinstance(host, ServerHost) else None,
         )
     folder.release()
@@ -216,6 +255,23 @@ def dlrover_python() -> Path:
         subprocess.run(install, check=True, timeout=10 * DEADLINE)
         complete.touch()
     return python
+
+
+def public_package() -> Path:
+    """The folder that has the public `elasticai_api` by itself."""
+    if not (_PUBLIC_PACKAGE / "elasticai_api").is_dir():
+        install = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        install += ["--target", str(_PUBLIC_PACKAGE), "-r", str(ROOT / "requirements" / "public-client.txt")]
+        subprocess.run(install, check=True, timeout=DEADLINE)
+    return _PUBLIC_PACKAGE
 
 
 def listens(port: int) -> bool:

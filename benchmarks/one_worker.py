@@ -28,7 +28,7 @@ from elasticdl.worker.environment import select_mkl_kernels
 NAME = "one_worker"
 # Which framework, by a part of its name; all if it is not set.
 ONLY = "ELASTICDL_BENCHMARK_ONLY"
-TARGET = 0.95
+TARGETS = {"keras": 1.0, "torch": 1.0, "paddle": 0.95}
 # More than can be trained meanwhile.
 _FILES, _BATCHES_OF_A_FILE = 200, 100
 # Graphs are made, and pipelines are full.
@@ -69,13 +69,12 @@ class Trainer(Side):
         return stamps.read(self._home / "stamps").get(self._node, stamps.Stamps()).ends
 
 
-def run(*, quick: bool, repeat: int) -> list[Result]:
+def run(*, quick: bool, repeat: int) -> Iterator[Result]:
+    frameworks: tuple[training.Framework, ...] = (*training.FRAMEWORKS, "paddle")
     with training.images(_BATCHES_OF_A_FILE, files=_FILES) as data:
-        return [
-            _measure(framework, data, rounds=3 * repeat, seconds=1.0 if quick else 3.0)
-            for framework in (*training.FRAMEWORKS, "paddle")
-            if os.environ.get(ONLY, "") in framework
-        ]
+        for framework in frameworks:
+            if os.environ.get(ONLY, "") in framework:
+                yield _measure(framework, data, rounds=3 * repeat, seconds=1.0 if quick else 3.0)
 
 
 def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds: float) -> Result:
@@ -93,7 +92,7 @@ def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds:
         benchmark=NAME,
         case=framework,
         unit="samples/s",
-        at_least=TARGET,
+        at_least=TARGETS[framework],
         work_of="sample",
     )
 

@@ -1,15 +1,10 @@
-"""The results of a benchmark: a table on a terminal, plain lines in a pipe, JSON in a file."""
+"""The results of a benchmark: a line each, and a table on a terminal."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 _HEADINGS = ("benchmark", "case", "us", "peer", "compared", "target", "")
 
@@ -31,8 +26,8 @@ class Result:
 
     def cells(self) -> tuple[str, ...]:
         verdict = {True: "pass", False: "FAIL", None: ""}[self.passed]
-        peer = "" if self.peer is None else f"{_figure(self.peer)} {self.unit}"
-        ours = f"{_figure(self.us)} {self.unit}"
+        peer = "" if self.peer is None else f"{figure(self.peer)} {self.unit}"
+        ours = f"{figure(self.us)} {self.unit}"
         return (self.benchmark, self.case, ours, peer, self.compared, self.target, verdict)
 
 
@@ -58,26 +53,21 @@ def at_most_more(result: Result, limit: float) -> Result:
     )
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """A number with three digits, or all before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def write_json(path: Path, results: Iterable[Result], *, quick: bool) -> None:
-    machine: dict[str, Any] = {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-        "load": os.getloadavg(),
-    }
-    document = {"machine": machine, "quick": quick, "results": [asdict(result) for result in results]}
-    path.write_text(json.dumps(document, indent=1) + "\n")
+def print_line(result: Result, stream: TextIO = sys.stdout) -> None:
+    """One result, as soon as it is there."""
+    cells = [cell for cell in result.cells() if cell]
+    print(" | ".join(cells) + (f" | {result.note}" if result.note else ""), file=stream, flush=True)
 
 
 def print_results(results: list[Result], stream: TextIO = sys.stdout) -> None:
     if not stream.isatty():
         for result in results:
-            cells = [cell for cell in result.cells() if cell]
-            print(" | ".join(cells) + (f" | {result.note}" if result.note else ""), file=stream, flush=True)
+            print_line(result, stream)
         return
     from rich.console import Console
     from rich.table import Table

@@ -9,10 +9,12 @@ A peer that cannot be installed on this machine is reported, and the others are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from benchmarks.report import Result
 
 
-def run(*, quick: bool, repeat: int) -> list[Result]:
+def run(*, quick: bool, repeat: int) -> Iterator[Result]:
     # Every program of the sides imports this package, and needs nothing of what measures them.
     from benchmarks.parameter_servers import comparisons
 

@@ -24,13 +24,20 @@ def main() -> None:
     parser.add_argument("--size", choices=clicks.LAYERS, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--number", type=int, default=0)
+    parser.add_argument("--optimizer", choices=("sgd", "adagrad"), default="sgd")
     arguments = parser.parse_args()
     keep_memory()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     data = clicks.open_clicks(arguments.data)
     model = DeepFM(clicks.LAYERS[arguments.size])
-    optimizer = torch.optim.SGD(model.parameters(), lr=clicks.PLAIN_RATE)
+    optimizer: torch.optim.Optimizer
+    if arguments.optimizer == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=clicks.PLAIN_RATE)
+    else:
+        optimizer = torch.optim.Adagrad(
+            model.parameters(), lr=clicks.RATE, initial_accumulator_value=clicks.START, eps=clicks.EPSILON
+        )
     rows = torch.empty(data.sizes.batch, clicks.CATEGORIES, clicks.WIDTH)
     rows.uniform_(-clicks.SPREAD, clicks.SPREAD).requires_grad_()
     progress = Progress(f"worker-{arguments.number}")

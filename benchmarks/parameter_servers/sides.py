@@ -22,7 +22,8 @@ import psutil
 from benchmarks.parameter_servers import clicks, progress
 from benchmarks.parameter_servers.go_server import go_server
 from benchmarks.parameter_servers.missing import need, need_paddle
-from benchmarks.processes import Stuck, elasticdl, free_port, running, tail, wait_until
+from benchmarks.parameter_servers.torchrec import torchrec_python
+from benchmarks.processes import ROOT, Stuck, elasticdl, free_port, running, tail, wait_until
 from benchmarks.turns import Side, Speed, ended
 from elasticdl.worker.environment import select_mkl_kernels
 
@@ -106,13 +107,22 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 
 
 @contextlib.contextmanager
+def torchrec(setting: Setting, *, threads: int) -> Iterator[Trainers]:
+    python = str(torchrec_python())
+    command = [python, *_program("plain_torchrec", setting, f"--threads={threads}")[1:]]
+    # Its packages only, and ours beside them: the benchmark's environment may have another PyTorch.
+    with _started(f"{threads} threads", setting, {"worker-0": (command, {"PYTHONPATH": str(ROOT)})}) as side:
+        yield side
+
+
+@contextlib.contextmanager
 def model_alone(
-    setting: Setting, *, workers: int, threads: int, program: str = "model_alone"
+    setting: Setting, *, workers: int, threads: int, program: str = "model_alone", flags: Sequence[str] = ()
 ) -> Iterator[Trainers]:
     """Workers with nothing but the model."""
     processes: dict[str, tuple[list[str], dict[str, str]]] = {}
     for number in range(workers):
-        command = _program(program, setting, f"--threads={threads}", f"--number={number}")
+        command = _program(program, setting, f"--threads={threads}", f"--number={number}", *flags)
         processes[f"worker-{number}"] = (command, {})
     with _started(f"{workers} × {threads} threads", setting, processes) as side:
         yield side

@@ -5,15 +5,15 @@ The sums of this member stay untouched in `parameter.grad` until all buckets hav
 again when a peer dies on the way.
 
 Overlap: with a member's last micro-batch of a step, buckets are sent while the backward pass goes on, each when its
-gradients are there. Members may differ in that: buckets are sent in the same order in any case, and what else belongs to
-the step follows them.
+gradients are there. Members may differ in that: buckets are sent in the same order in any case, and what else belongs
+to the step follows them.
 
 Failure modes
     A program changes gradients after its backward pass, because it clips them or has a second one: what was sent before
     is not what it wants. The change shows in the versions of the tensors; all members then send all buckets again, and
     the one whose program does that overlaps no more. Changes through `.data` show in no version. The first steps with
-    overlap are therefore on trial: nothing is sent early, and what would have been is compared with what is there in the
-    end. A peer dies during the backward pass: `reduce` reports that.
+    overlap are therefore on trial: nothing is sent early, and what would have been is compared with what is there in
+    the end. A peer dies during the backward pass: `reduce` reports that.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ class Member:
         self.model = torch.nn.Sequential(
             *(layer for _ in range(4) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh()))
         )
-        self.gradients = Gradients(self.model.parameters(), usual_samples=sum(SIZES), bucket_bytes=BUCKET_BYTES)
+        self.gradients = Gradients(
+            self.model.parameters(), usual_samples=sum(SIZES), bucket_bytes=BUCKET_BYTES
+        )
         self.after_backward = after_backward
         # Buckets sent before the end of the backward pass, in each step.
         self.early: list[int] = []

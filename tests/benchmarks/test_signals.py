@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Measures something that never ends.
 PROGRAM = """
 import sys, types
