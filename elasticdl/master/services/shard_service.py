@@ -429,7 +429,7 @@ class PublicShardService(ShardService):
         ):
             await self._refuse(
                 context,
-                f"Without a token there may be {_MOST_DATASETS} data sets, with names up to {_LONGEST_NAME} characters.",
+                f"Without a token: at most {_MOST_DATASETS} data sets, with names of {_LONGEST_NAME} characters.",
             )
         return await super().report_dataset_shard_params(request, context)
 
