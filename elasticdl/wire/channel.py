@@ -51,6 +51,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # of metrics are the largest. gRPC rejects a longer one by its length, before it reads it.
 _LONGEST_REQUEST = 64 << 20
 
+# Without a token: calls for shards and reports of them. Checkpoints of shards are the largest.
+_LONGEST_PUBLIC_REQUEST = 4 << 20
+
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", _ANY_SIZE),
     ("grpc.max_receive_message_length", _LONGEST_REQUEST),
@@ -121,6 +124,8 @@ def new_aio_server(token: str | None) -> grpc.aio.Server:
     """The same for an event loop. Without a token it answers everybody. Calls of those who vanish are ended."""
     checks = [] if token is None else [AioTokenInterceptor(token)]
     options = dict((*SERVER_OPTIONS, *_KEEPALIVE, *_SMALL_MESSAGES))
+    if token is None:
+        options["grpc.max_receive_message_length"] = _LONGEST_PUBLIC_REQUEST
     return grpc.aio.server(interceptors=checks, options=tuple(options.items()))
 
 

@@ -57,6 +57,9 @@ _UNNAMED_TRAINING = "_EDL_DEFAULT_TRAINING_DATA"
 # What the public package takes for "the training goes on".
 _TRAINING_GOES_ON = 1
 
+# Of data sets without a token: each is in the journal.
+_MOST_DATASETS, _LONGEST_NAME = 100, 1000
+
 Context = grpc.aio.ServicerContext[Any, Any]
 _EMPTY = empty_pb2.Empty()
 
@@ -147,7 +150,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"The data set {dataset} is not announced (there are: {known}).",
             )
-        master.detector.program_reported(worker, master.clock())
+        self._note_call(worker)
         given = request_number(context)
         while True:
             await self._admit(context)
@@ -162,6 +165,11 @@ class ShardService(MasterServicer, ProgressServicer):
                 self.waiting[worker] -= 1
             if context.cancelled() or context.done():
                 return []
+
+    def _note_call(self, worker: str) -> None:
+        """Of a node of the job: other names, as long as a message may be, are not kept."""
+        if worker in self._master.state.roster.nodes:
+            self._master.detector.program_reported(worker, self._master.clock())
 
     def _lease(self, dataset: str, worker: str, count: int, request_id: int) -> list[Lease]:
         state = self._master.state
@@ -309,7 +317,7 @@ class ShardService(MasterServicer, ProgressServicer):
             lost += self._progress(worker, positions, loss)
         if request.given_back:
             self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
-        self._master.detector.program_reported(worker, self._master.clock())
+        self._note_call(worker)
         return progress_pb.ProgressReply(lost=lost)
 
     def _note_non_finite_loss(self, worker: str, step: int) -> None:
@@ -411,6 +419,19 @@ class PublicShardService(ShardService):
             message = "The programs of this job use its token: a call without it is rejected."
             log.warning("%s (%s)", message, context.peer())
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+
+    async def report_dataset_shard_params(
+        self, request: pb.ReportDatasetShardParamsRequest, context: Context
+    ) -> empty_pb2.Empty:
+        known = self._master.state.data.announced
+        if request.dataset_name not in known and (
+            len(known) >= _MOST_DATASETS or len(request.dataset_name) > _LONGEST_NAME
+        ):
+            await self._refuse(
+                context,
+                f"Without a token: at most {_MOST_DATASETS} data sets, with names of {_LONGEST_NAME} characters.",
+            )
+        return await super().report_dataset_shard_params(request, context)
 
     async def _task(self, dataset: str, worker: str, context: Context) -> pb.Task:
         await self._admit(context)

@@ -204,6 +204,32 @@ def test_restored_checkpoint_of_a_program_without_the_token_is_in_the_audit(mast
     converse(master, talk)
 
 
+def test_unknown_names_and_long_messages_of_strangers_are_not_kept(master: Master) -> None:
+    async def talk(own: Any, public: Any) -> None:
+        await announce(public)
+        reported = set(master.detector._reported)
+        call = pb.GetDatasetTaskRequest(worker_id=7, worker_type="x" * 1_000_000, dataset_name="d")
+        assert (await public.get_dataset_task(call)).type == pb.NONE
+        assert master.detector._reported == reported
+        with pytest.raises(grpc.aio.AioRpcError) as rejected:
+            await public.report_shard_checkpoint(pb.ShardCheckpoint(content="x" * (5 << 20)))
+        assert rejected.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.aio.AioRpcError) as rejected:
+            await announce(public, dataset_name="d" * 1001)
+        assert rejected.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        for number in range(99):
+            await announce(public, dataset_name=f"d{number}")
+        with pytest.raises(grpc.aio.AioRpcError) as rejected:
+            await announce(public, dataset_name="one more")
+        assert rejected.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert len(master.state.data.announced) == 100
+        # Those that are there may be announced again.
+        await announce(public)
+        assert not master.state.outcome
+
+    converse(master, talk)
+
+
 @pytest.mark.parametrize(
     ("repeats_from", "reports_from", "accepted"),
     [
