@@ -32,9 +32,9 @@ from elasticdl.jobs.training_job.parsing import (
     training_job_head,
 )
 from elasticdl.jobs.training_job.resource import TrainingJob
-from elasticdl.platforms.kubernetes.client import Document, owners_of
+from elasticdl.platforms.kubernetes.client import Document, owners_of, uid_of
 from elasticdl.platforms.kubernetes.naming import JOB_LABEL, ROLE_LABEL
-from elasticdl.platforms.kubernetes.pods.status import leaving
+from elasticdl.platforms.kubernetes.pods.status import leaving, on_its_way
 from elasticdl.platforms.platform import MASTER_ROLE
 from elasticdl.scheduling.cluster import Machine, Pod
 from elasticdl.scheduling.errors import SchedulingInputError
@@ -150,6 +150,8 @@ class ClusterView:
         self.limits: dict[str, Mapping[str, int]] = {}
         # Documents of the pods of jobs, by job and name.
         self._job_pods: dict[str, dict[str, Document]] = {}
+        # What machines report of pods that they do not start, by uid.
+        self._pod_troubles: dict[str, str] = {}
         self._ids_by_key: dict[str, set[str]] = {}
         self._on_job_change = on_job_change
 
@@ -161,6 +163,9 @@ class ClusterView:
 
     def master_of(self, key: str) -> Document | None:
         return next((pod for pod in self.pods_of(key).values() if _role(pod) == MASTER_ROLE), None)
+
+    def pod_trouble(self, pod: Document) -> str:
+        return self._pod_troubles.get(uid_of(pod), "")
 
     def jobs_of(self, key: str) -> list[ManagedJob]:
         """The TrainingJobs of a name, the oldest first: at most one of each API group."""
@@ -212,8 +217,20 @@ class ClusterView:
             key = job_key(document)
             pods = self._job_pods.setdefault(key, {})
             _store(pods, str(metadata["name"]), None if gone else document)
+            if gone or not on_its_way(document):
+                self._pod_troubles.pop(uid_of(document), None)
             if not pods:
                 del self._job_pods[key]
+            self._on_job_change(key)
+
+    def explain_pod(self, document: Document, words: str) -> None:
+        """Takes what a machine reports of a pod of a job that it does not start."""
+        key, uid = job_key(document), uid_of(document)
+        there = self._job_pods.get(key, {}).get(str(document["metadata"]["name"]))
+        if there is None or uid_of(there) != uid or not on_its_way(there):
+            return
+        if self._pod_troubles.get(uid) != words:
+            self._pod_troubles[uid] = words
             self._on_job_change(key)
 
     def apply_training_job(self, document: Document, *, gone: bool) -> None:
@@ -305,6 +322,10 @@ def total_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         for name, amount in each.items():
             total[name] = total.get(name, 0) + amount
     return total
+
+
+def is_master(pod: Document) -> bool:
+    return is_of_job(pod) and _role(pod) == MASTER_ROLE
 
 
 def _role(pod: Document) -> str:

@@ -21,15 +21,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elasticdl.controller.cached_documents import slim_node, slim_pod, slim_record, slim_training_job
-from elasticdl.controller.cluster_view import job_id_of
+from elasticdl.controller.cluster_view import is_master, job_id_of
 from elasticdl.controller.effects import Effects
 from elasticdl.controller.election import ElectionTiming, LeaderElector
 from elasticdl.controller.engine import Engine, Step
 from elasticdl.controller.informer import Informer, Watched
 from elasticdl.controller.reconcile.actions import Action, StartJob, WriteDesired
+from elasticdl.controller.stuck_masters import StuckMasters
 from elasticdl.errors import UserError
 from elasticdl.platforms.kubernetes.api_resources import PADDLE_TRAINING_JOB, TRAINING_JOB, resource_of
-from elasticdl.platforms.kubernetes.client import Cluster
+from elasticdl.platforms.kubernetes.client import Cluster, Document
 from elasticdl.platforms.kubernetes.manifests import JOB_ROLE
 from elasticdl.platforms.kubernetes.naming import APP, ROLE_LABEL
 from elasticdl.platforms.kubernetes.watch import Change
@@ -107,6 +108,7 @@ class Controller:
             Informer(cluster=everywhere, watched=each, on_change=self._changed, on_sync=self._wake.set)
             for each in WATCHED
         ]
+        self._stuck = StuckMasters(everywhere, on_trouble=self._explained)
         self._busy: dict[str, asyncio.Task[None]] = {}
         # Jobs whose last actions have ended a moment ago.
         self._resting: set[str] = set()
@@ -142,6 +144,7 @@ class Controller:
             for task in done:
                 task.result()
         finally:
+            self._stuck.close()
             under_way = {loop, *self._busy.values(), *tasks}
             while under_way:
                 # A cancellation that meets the end of a `wait_for` is lost, before Python 3.12.
@@ -231,8 +234,14 @@ class Controller:
 
     def _changed(self, watched: Watched, change: Change) -> None:
         self.engine.apply(resource_of(watched.resource).kind, change.document, gone=change.gone)
+        if watched.resource == "Pod" and is_master(change.document):
+            self._stuck.observe(change.document, gone=change.gone)
         if self.engine.has_changes:
             self._wake.set()
+
+    def _explained(self, pod: Document, words: str) -> None:
+        self.engine.view.explain_pod(pod, words)
+        self._wake.set()
 
     def _log_resources(self) -> None:
         machines = frozenset(self.engine.view.machines)

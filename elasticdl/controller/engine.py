@@ -327,6 +327,8 @@ class Engine:
             pods=pods,
             lost_pods=frozenset(lost),
         )
+        if view.master is not None and (words := self.view.pod_trouble(view.master)):
+            view = replace(view, master_trouble=words)
         return with_admitted_size(view)
 
     def _built(self, managed: ManagedJob, *, started_from: str) -> _BuiltSpec:

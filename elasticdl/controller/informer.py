@@ -94,8 +94,8 @@ class Informer:
             log.warning("Cannot watch %s: %s", self.watched.name, trouble)
 
 
-def missing_right(error: ClusterError, resource: str) -> str:
-    """Returns what is missing, with the verbs that a watch needs."""
+def missing_right(error: ClusterError, resource: str, *, verbs: str = "verbs list and watch") -> str:
+    """Returns what is missing; by default, with the verbs that a watch needs."""
     if error.status == 403:
-        return f"a role must grant the verbs list and watch on {resource} ({error.message})"
+        return f"a role must grant the {verbs} on {resource} ({error.message})"
     return error.message

@@ -22,7 +22,7 @@ from elasticdl.controller.reconcile.actions import (
 )
 from elasticdl.controller.reconcile.started_spec import started_annotations
 from elasticdl.errors import UserError
-from elasticdl.jobs.status import DesiredResult, RunState
+from elasticdl.jobs.status import DesiredResult, NodeReport, RunState
 from elasticdl.jobs.training_job.status import ConditionType, TrainingJobPhase, TrainingJobStatus, format_time
 from elasticdl.platforms.kubernetes.client import ClusterAway
 from elasticdl.scheduling.decisions import Plan
@@ -412,6 +412,59 @@ def test_unreadable_status_is_replaced() -> None:
     assert status_of(cluster.actions()) == replace(
         status_of(cluster.actions()), phase=TrainingJobPhase.STARTING
     )
+
+
+def test_master_that_its_machine_does_not_start_stalls_the_job_until_it_runs() -> None:
+    cluster = FakeCluster()
+    spec = cluster.started(training_job())["one"]
+    master = pod(spec, "master-0", phase="Pending")
+    master["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    cluster.show(record(spec), master)
+    cluster.actions()
+    words = 'FailedMount: configmap "data" not found'
+    cluster.engine.view.explain_pod(master, words)
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.is_true, stalled.reason) == (True, "VolumeNotMounted")
+    assert stalled.message == f"master: {words}"
+    cluster.show(pod(spec, "master-0"))
+    assert not is_stalled(status_of(cluster.actions()))
+
+
+@pytest.mark.parametrize(("failures", "ready", "is_loop"), [(1, 0, False), (2, 0, True), (2, 1, False)])
+def test_workers_that_end_again_and_again_stall_the_job_while_none_is_ready(
+    failures: int, ready: int, is_loop: bool
+) -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job(high=1))
+    ended = tuple(
+        NodeReport(
+            name=f"worker-{each}", role="worker", phase="failed", reason="error", message="exit code 3"
+        )
+        for each in range(failures)
+    )
+    of_master = report(ready)
+    cluster.show(record(spec, report=replace(of_master, nodes=(*of_master.nodes, *ended))))
+    status = status_of(cluster.actions())
+    assert is_stalled(status) == is_loop
+    stalled = status.condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert stalled.reason == ("CrashLoop" if is_loop else "NoTrouble")
+
+
+def test_node_that_its_machine_does_not_start_stalls_the_job() -> None:
+    cluster = FakeCluster()
+    spec = cluster.run(training_job(high=2))
+    waits = NodeReport(name="worker-1", role="worker", phase="pending", message="FailedMount: no such volume")
+    cluster.show(record(spec, report=replace(report(1), nodes=(*report(1).nodes, waits))))
+    stalled = status_of(cluster.actions()).condition(ConditionType.STALLED)
+    assert stalled is not None
+    assert (stalled.reason, stalled.message) == ("VolumeNotMounted", "worker-1: FailedMount: no such volume")
+
+
+def is_stalled(status: TrainingJobStatus) -> bool:
+    stalled = status.condition(ConditionType.STALLED)
+    return stalled is not None and stalled.is_true
 
 
 class BrokenPlanner(Planner):

@@ -36,6 +36,8 @@ _STALLS = (
     ("InvalidImageName", "ImageMissing"),
     ("CrashLoopBackOff", "CrashLoop"),
     ("it has ended", "CrashLoop"),
+    ("FailedMount", "VolumeNotMounted"),
+    ("FailedAttachVolume", "VolumeNotMounted"),
     ("Unschedulable", "Unschedulable"),
 )
 

@@ -18,10 +18,13 @@ from elasticdl.jobs.training_job.status import TrainingJobPhase, TrainingJobStat
 from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.platforms.kubernetes.naming import ROLE_LABEL
 from elasticdl.platforms.kubernetes.pods.status import leaving, node_status
-from elasticdl.platforms.platform import MASTER_ROLE, NodePhase
+from elasticdl.platforms.platform import MASTER_ROLE, EndReason, NodePhase
 from elasticdl.scheduling.decisions import Decision
 
 _WORKER = "worker"
+# Why nodes have ended that would end again.
+_OWN_FAULTS = (EndReason.ERROR.value, EndReason.OUT_OF_MEMORY.value, EndReason.CANNOT_START.value)
+_FAILURES_OF_A_LOOP = 2
 # Phases of pods that have ended.
 ENDED_PHASES = ("Succeeded", "Failed")
 
@@ -31,7 +34,8 @@ class JobView:
     """`spec`: None if it cannot be built; `problem` then says why. `decision`: None if the planner was not asked.
     `is_name_taken`: the name is in use by something that this TrainingJob does not own. `lost_pods`: names of pods
     whose machine is gone or not ready. `failure`: an action that was refused a moment ago; nothing is attempted now.
-    `edits`: of the spec, which the running job cannot follow; `managed` is without them.
+    `edits`: of the spec, which the running job cannot follow; `managed` is without them. `master_trouble`: why its
+    machine does not start the master, as far as events say.
     """
 
     managed: ManagedJob
@@ -44,6 +48,7 @@ class JobView:
     is_name_taken: bool = False
     failure: str = ""
     edits: tuple[FieldProblem, ...] = ()
+    master_trouble: str = ""
 
     @cached_property
     def master(self) -> Document | None:
@@ -117,10 +122,25 @@ class JobView:
         # A master that is gone is created again: no trouble of the job.
         if observed is not None and self.master is not None and observed.trouble:
             return f"master: {observed.trouble}"
+        if self.master_trouble:
+            return f"master: {self.master_trouble}"
         for name, pod in sorted(self.pods.items()):
             status = node_status(pod)
             if status.phase is NodePhase.PENDING and status.message and not leaving(pod):
                 return f"{name}: {status.message}"
+        return self._reported_trouble()
+
+    def _reported_trouble(self) -> str:
+        """What the master reports of its nodes: one that its machine does not start, or none that gets to work."""
+        if self.record is None or self.record.status.state.is_final:
+            return ""
+        nodes = self.record.status.nodes
+        for node in nodes:
+            if node.phase == NodePhase.PENDING.value and node.message:
+                return f"{node.name}: {node.message}"
+        failed = [node for node in nodes if node.reason in _OWN_FAULTS]
+        if len(failed) >= _FAILURES_OF_A_LOOP and not self.record.status.ready_nodes(_WORKER):
+            return f"{failed[-1].name}: it has ended ({failed[-1].message})"
         return ""
 
 

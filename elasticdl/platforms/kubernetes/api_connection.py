@@ -226,7 +226,10 @@ class ApiConnection:
             words = f"The cluster at {self.server} does not accept the credentials: {words}"
             hint = "`kubectl auth can-i create pods` shows whether kubectl's are accepted."
         elif response.status == 403 and _NO_RIGHT in words:
-            hint = "The role that jobs need is in elasticdl/manifests/elasticdl-rbac.yaml."
+            hint = (
+                "The role that jobs need is in elasticdl/manifests/elasticdl-rbac.yaml, that of the controller in "
+                "edl-controller.yaml."
+            )
         return ClusterError(words, status=response.status, reason=reason, hint=hint)
 
 
