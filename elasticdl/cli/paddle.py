@@ -146,8 +146,10 @@ def run(
     from elasticdl.paddle_compat.cluster.arguments import TRAIN, parse
     from elasticdl.paddle_compat.cluster.local import LocalRun
     from elasticdl.paddle_compat.cluster.variables import Variables
+    from elasticdl.paddle_compat.installation import check_installed
 
     logging.basicConfig(level=logging.INFO, format="[%(levelname)s %(asctime)s %(name)s] %(message)s")
+    check_installed()
     variables = Variables(
         job_name=job_name,
         job_path=job_path.absolute(),
