@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -141,13 +144,14 @@ def run(
     Node N has the address 127.0.0.(N+1). Further flags are those of `paddle train`, such as --num_passes=3.
     """
     import logging
-    import signal
 
     from elasticdl.paddle_compat.cluster.arguments import TRAIN, parse
     from elasticdl.paddle_compat.cluster.local import LocalRun
     from elasticdl.paddle_compat.cluster.variables import Variables
+    from elasticdl.paddle_compat.installation import check_installed
 
     logging.basicConfig(level=logging.INFO, format="[%(levelname)s %(asctime)s %(name)s] %(message)s")
+    check_installed()
     variables = Variables(
         job_name=job_name,
         job_path=job_path.absolute(),
@@ -180,14 +184,23 @@ def run(
         )
     used = {**defaults, **given, "local": "0"}
     flags = [f"--{name}={value}" for name, value in used.items()]
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
-    return LocalRun(variables=variables, words=flags, restarts=restarts).run(used["config"])
+    with _signals_exit():
+        return LocalRun(variables=variables, words=flags, restarts=restarts).run(used["config"])
 
 
-def _end(number: int, frame: object) -> None:
-    """Lets the run stop its nodes and remove what they have copied."""
-    sys.exit(128 + number)
+@contextlib.contextmanager
+def _signals_exit() -> Iterator[None]:
+    """Lets a run that is terminated stop its nodes and remove what they have copied."""
+
+    def end(number: int, frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _config_of(folder: Path) -> str:

@@ -114,9 +114,10 @@ class LocalRun:
                 code = 128 - code if code < 0 else code
                 if code == ExitCode.BAD_INPUT or generation >= self.restarts:
                     log.error("Node %d failed with exit code %d; stopping the run", number, code)
-                    if number != 0:
-                        train_log = self._train_log(number)
-                        log.error("The end of %s:\n%s", train_log, tail(train_log, _SHOWN_LINES))
+                    train_log = self._train_log(number)
+                    # That of node 0 is on the screen already.
+                    if number != 0 and (shown := tail(train_log, _SHOWN_LINES)):
+                        log.error("The end of %s:\n%s", train_log, shown)
                     return code
                 generation += 1
                 log.warning(

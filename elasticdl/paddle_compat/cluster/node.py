@@ -222,8 +222,16 @@ class Node:
             self.sleep(self.intervals.poll_seconds)
 
     def _copy_inputs(self, work: Path, number: int) -> None:
-        shutil.copytree(self.variables.config_folder, work, dirs_exist_ok=True)
-        shutil.copytree(self.variables.data_folder(number), work / "data", dirs_exist_ok=True)
+        folders = {self.variables.config_folder: work, self.variables.data_folder(number): work / "data"}
+        for source, target in folders.items():
+            try:
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            except shutil.Error as error:
+                path, _, reason = error.args[0][0]
+                raise UserError(
+                    f"{path} cannot be copied to {target}: {reason}",
+                    hint="The node must be able to read the file, and have room for it in its temporary folder.",
+                ) from error
 
     # -- command lines --
 

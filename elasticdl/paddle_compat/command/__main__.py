@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from elasticdl.errors import ExitCode, UserError
-from elasticdl.extras import install_command
 from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN, explain, parse
 from elasticdl.paddle_compat.cluster.node import let_forks_die
+from elasticdl.paddle_compat.installation import check_installed, paddle_version
 
 _COMMANDS = ("train", "pserver", "version")
 _FLAGS = {"train": TRAIN, "pserver": PSERVER}
@@ -38,10 +38,12 @@ def _run(given: list[str]) -> int:
         print(explain(_FLAGS[command], command=f"paddle {command}"))
         return 0
     if command == "train":
+        check_installed()
         from elasticdl.paddle_compat.command.train import train
 
         return train(parse(rest, TRAIN, command="paddle train"))
     if command == "pserver":
+        check_installed()
         from elasticdl.paddle_compat.command.pserver import serve
 
         return serve(parse(rest, PSERVER, command="paddle pserver"))
@@ -52,14 +54,9 @@ def _run(given: list[str]) -> int:
 
 
 def version() -> str:
-    from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as version_of
 
-    try:
-        found = version_of("paddlepaddle")
-    except PackageNotFoundError as error:
-        raise UserError("PaddlePaddle is not installed.", hint=install_command("paddle")) from error
-    return f"PaddlePaddle {found}, commands of the Kubernetes guide by elasticdl {version_of('elasticdl')}"
+    return f"PaddlePaddle {paddle_version()}, commands of the Kubernetes guide by elasticdl {version_of('elasticdl')}"
 
 
 if __name__ == "__main__":

@@ -160,6 +160,12 @@ def test_port_in_use_is_named(variables: Variables) -> None:
     assert "CONF_PADDLE_PORT" in said
 
 
+def test_file_that_cannot_be_copied_is_named(variables: Variables, tmp_path: Path) -> None:
+    (variables.config_folder / "words.txt").symlink_to(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"recommendation/words.txt cannot be copied to .*No such file"):
+        make(variables, Members([A, B]))._copy_inputs(tmp_path / "work", 0)
+
+
 def test_missing_interface_is_a_warning_with_those_that_exist(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         check_interface("eth77", "10.0.0.1")
