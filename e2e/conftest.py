@@ -25,6 +25,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
+# Tests compute beside their jobs, and programs on pages compute by themselves. More threads than processors wait for
+# each other in busy loops.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 # Long enough for a loaded machine; nothing is asserted about time, this only ends what hangs.
 DEADLINE = 400.0

@@ -64,7 +64,9 @@ def test_complete_lines_removed_under_a_killed_master_are_recovered_from_workers
     assert len(kept) > lines + 1
     journal.write_bytes(b"".join(kept[:-lines]))
     master.kill()
-    assert_each_sample_applied_once(job, tmp_path / "checkpoints")
+    # If the master was stopped between journaling a lease and replying, no worker reports that lease. As far as the
+    # master knows, it may have been trained.
+    assert_each_sample_applied_once(job, tmp_path / "checkpoints", is_known=False)
     assert (
         "Recovering the end of the journal: lines are missing"
         in (job.folder / "logs" / "master.log").read_text()

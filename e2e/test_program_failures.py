@@ -40,7 +40,7 @@ def test_out_of_memory_has_its_own_reason(start_gated: Callable[..., Any], gates
 def test_a_stalled_worker_loses_its_shard(start_gated: Callable[..., Any], gates: Any) -> None:
     gates.hold("train")
     job = start_gated(
-        "--stall_factor=5", "--stall_floor_seconds=2", environment={"ELASTICDL_TEST_SLOW": "0.01"}
+        "--stall_factor=5", "--stall_floor_seconds=5", environment={"ELASTICDL_TEST_SLOW": "0.01"}
     )
     gates.wait_for("train", 2)
     gates.hold("train-worker-0")
