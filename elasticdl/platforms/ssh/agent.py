@@ -170,7 +170,8 @@ class Node:
         wake_up, signalled = socket.socketpair()
         signalled.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
+        # Open as long as this process: descendants end after this method, too.
+        signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         while connection.is_open and not connection.is_silent:
             for word in connection.words():
                 if word == TERMINATE:
