@@ -20,6 +20,8 @@ class HostReport:
 
     host: str
     cores: int = 0
+    # As many as the document asks for.
+    addresses: tuple[str, ...] = ()
     problem: str = ""
     hint: str = ""
 
@@ -31,7 +33,8 @@ def probe_hosts(hosts: Sequence[str], options: SshOptions, document: Document) -
         session = Session(host=host, options=options, document=document.to_dict())
         session.run()
         if session.last is not None and session.last[0] == agent.END:
-            return HostReport(host=host, cores=int(session.last[1]["cores"]))
+            found = session.last[1]
+            return HostReport(host=host, cores=found["cores"], addresses=tuple(found["addresses"]))
         message, hint = session.problem
         return HostReport(host=host, problem=f"{message[0].upper()}{message[1:]}.", hint=hint)
 
@@ -44,9 +47,11 @@ def probe_hosts(hosts: Sequence[str], options: SshOptions, document: Document) -
         ) from None
 
 
-def check_hosts(hosts: Sequence[str], options: SshOptions, document: Document) -> None:
+def check_hosts(hosts: Sequence[str], options: SshOptions, document: Document) -> list[HostReport]:
     """Raises `UserError` with every host that cannot run nodes."""
-    problems = [report for report in probe_hosts(hosts, options, document) if report.problem]
+    reports = probe_hosts(hosts, options, document)
+    problems = [report for report in reports if report.problem]
     if problems:
         hints = dict.fromkeys(report.hint for report in problems if report.hint)
         raise UserError("\n".join(report.problem for report in problems), hint="\n".join(hints))
+    return reports
