@@ -37,7 +37,9 @@ globals().update(_contract())
 @pytest.fixture
 def open_platform(tmp_path: Path, hosts: SshHosts) -> Iterator[Callable[[], Platform]]:
     settings = SshSettings(
-        hosts=("first", "second"), options=SshOptions(python=sys.executable, config=str(hosts.config))
+        hosts=("first", "second"),
+        options=SshOptions(python=sys.executable, config=str(hosts.config)),
+        is_addressed=True,
     )
     with Host(tmp_path / "socket", tmp_path / "logs", os.environ):
         yield lambda: SshPlatform(LocalPlatform(tmp_path / "socket"), settings, tmp_path / "hosts")

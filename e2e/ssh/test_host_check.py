@@ -10,9 +10,12 @@ import pytest
 
 from e2e.conftest import ROOT
 from e2e.ssh.machines import SshHosts
+from elasticdl.doctor.finding import Level
+from elasticdl.doctor.host_checks import check_hosts as doctor_hosts
 from elasticdl.errors import UserError
 from elasticdl.platforms.ssh.host_check import check_hosts
 from elasticdl.platforms.ssh.launch import Document, SshOptions
+from elasticdl.version import VERSION
 
 
 def problem(
@@ -23,9 +26,13 @@ def problem(
     return caught.value
 
 
-def test_cores_of_all_hosts_are_returned(hosts: SshHosts) -> None:
-    options = SshOptions(python=sys.executable, config=str(hosts.config))
-    assert check_hosts(("first", "second"), options, Document()) >= 2
+def test_doctor_reports_each_host(hosts: SshHosts) -> None:
+    hosts.configure("ill", address="127.0.0.1", port=1)
+    good, bad = doctor_hosts(("first", "ill"), config=str(hosts.config))
+    assert (good.subject, good.level) == ("host first", Level.OK)
+    assert good.text.startswith(f"elasticdl {VERSION} at {sys.executable}, ")
+    assert (bad.subject, bad.level) == ("host ill", Level.ERROR)
+    assert bad.fix == "`ssh ill true` must work from this machine."
 
 
 def test_every_unreachable_host_is_named(hosts: SshHosts) -> None:

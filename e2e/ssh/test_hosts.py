@@ -30,6 +30,13 @@ def _placements(job: Job) -> dict[str, str]:
     return {entry["node"]: entry["host"] for entry in map(json.loads, lines)}
 
 
+def _replaced(job: Job) -> set[str]:
+    """The roles that have a node on the first host which was placed after the second one was lost."""
+    before = {"ps-0", "ps-1", "worker-0", "worker-1", "worker-2"}
+    later = {node for node, host in _placements(job).items() if host == "first"} - before
+    return {node.rpartition("-")[0] for node in later}
+
+
 def _nodes(gates: Path) -> dict[str, int]:
     """The processes of the job's nodes, by name: all machines share this one's process ids."""
     found = {}
@@ -74,12 +81,9 @@ def test_worker_killed_and_host_lost_keeps_audit_exact(
         assert _placements(job)["worker-2"] == "first"
 
         machines.disconnect("second")
-        wait_until(
-            lambda: {"worker-3", "ps-2"} <= _placements(job).keys(), "the nodes of the host are replaced"
-        )
-        log = (job.folder / "logs" / "master.log").read_text()
-        assert "Host second was lost" in log
-        assert (_placements(job)["worker-3"], _placements(job)["ps-2"]) == ("first", "first")
+        # The failure detector may be the first to notice, and the host is then tried once more.
+        wait_until(lambda: _replaced(job) == {"worker", "ps"}, "the nodes of the host are replaced")
+        assert "Host second" in (job.folder / "logs" / "master.log").read_text()
 
         gates.release("train")
         job.assert_exact(epochs=2, size=1437)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasticdl.errors import ExitCode
+from elasticdl.errors import ExitCode, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,14 @@ _MARK_WIDTH = 8
 
 @click.command(context_settings={"token_normalize_func": lambda word: word.replace("-", "_")})
 @click.option("--namespace", default="", metavar="NAME", help="Check this namespace of the cluster.")
+@click.option("--hosts", default="", metavar="HOST,...", help="Check these machines, as for train --hosts.")
+@click.option(
+    "--hosts_python", default="", metavar="FILE", help="The Python of the hosts, if it is at another path."
+)
+@click.option("--ssh_config", default="", metavar="FILE", help="Configuration of ssh for the hosts.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON document.")
-def doctor(namespace: str, as_json: bool) -> int:
-    """Check Python, frameworks, compiler, ports, memory, disk, permissions and the cluster.
+def doctor(namespace: str, hosts: str, hosts_python: str, ssh_config: str, as_json: bool) -> int:
+    """Check Python, frameworks, compiler, ports, memory, disk, permissions, the cluster and hosts.
 
     Changes nothing. Prints the command that fixes each problem, and exits with 1 if there is one that keeps jobs from
     running. Frameworks are imported to see whether they work, which takes some seconds.
@@ -41,7 +46,13 @@ def doctor(namespace: str, as_json: bool) -> int:
 
     found: list[Finding] = []
     with _progress() as begins:
-        for finding in run_checks(all_checks(namespace=namespace), begins=begins):
+        checks = all_checks(
+            namespace=namespace,
+            hosts=_hosts(hosts),
+            hosts_python=hosts_python,
+            ssh_config=ssh_config,
+        )
+        for finding in run_checks(checks, begins=begins):
             found.append(finding)
             if not as_json:
                 _print(finding)
@@ -53,6 +64,18 @@ def doctor(namespace: str, as_json: bool) -> int:
     else:
         click.echo("\nJobs can run here.")
     return ExitCode.JOB_FAILED if errors else ExitCode.SUCCESS
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    if not text:
+        return ()
+    from elasticdl.jobs.flags.pairs import BadValue
+    from elasticdl.jobs.sections.hosts import HostsGrammar
+
+    try:
+        return HostsGrammar().parse(text)
+    except BadValue as problem:
+        raise UserError(f"--hosts: {problem}.") from None
 
 
 def _print(finding: Finding) -> None:

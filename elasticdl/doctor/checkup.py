@@ -11,13 +11,20 @@ from elasticdl.jobs.job_store import default_home
 Check = Callable[[], Finding | list[Finding]]
 
 
-def all_checks(*, namespace: str = "") -> list[tuple[str, Check]]:
-    """Returns each check with what it looks at. `namespace`: of the cluster."""
+def all_checks(
+    *, namespace: str = "", hosts: Sequence[str] = (), hosts_python: str = "", ssh_config: str = ""
+) -> list[tuple[str, Check]]:
+    """Returns each check with what it looks at. `namespace`: of the cluster; `hosts`: as jobs name them."""
 
     def cluster() -> list[Finding]:
         from elasticdl.doctor.cluster_checks import check_cluster
 
         return check_cluster(namespace)
+
+    def all_hosts() -> list[Finding]:
+        from elasticdl.doctor.host_checks import check_hosts
+
+        return check_hosts(hosts, python=hosts_python, config=ssh_config)
 
     return [
         ("Python", python_checks.check_python),
@@ -31,6 +38,7 @@ def all_checks(*, namespace: str = "") -> list[tuple[str, Check]]:
         ("ports", machine_checks.check_ports),
         ("limits", machine_checks.check_limits),
         ("cluster", cluster),
+        *([("hosts", all_hosts)] if hosts else []),
     ]
 
 

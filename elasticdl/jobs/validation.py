@@ -263,14 +263,6 @@ def _hosts(spec: Sections) -> Iterator[Problem]:
             "image_name",
             because="--hosts and --image_name exclude each other: a job with an image runs on Kubernetes.",
         )
-    if spec.model.job_command and (spec.model.need_tf_config or nodes.num_ps > 0):
-        yield _problem(
-            "hosts",
-            "need_tf_config",
-            "num_ps",
-            because="--hosts: nodes of a --job_command with --need_tf_config or --num_ps have fixed addresses, which "
-            "processes on replaceable hosts do not. Run this job on Kubernetes or on one machine.",
-        )
     if is_url(spec.checkpoint.checkpoint_dir):
         yield _problem(
             "hosts",

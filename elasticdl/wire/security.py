@@ -1,9 +1,10 @@
 """TLS between the nodes of a job: the trusted authority, and the own certificate.
 
-The environment decides. Where ELASTICDL_CA_FILE names the certificate of the job's own authority (on Kubernetes), every
-connection of the job is encrypted, and clients accept only a server with a certificate of that authority for the
-name ELASTICDL_TLS_NAME. Servers show the one in ELASTICDL_CERT_FILE, whose key is in ELASTICDL_KEY_FILE. Where the
-variable is missing (a job on one machine), connections stay on the loopback interface, unencrypted.
+The environment decides. Where ELASTICDL_CA_FILE names the certificate of the job's own authority (on Kubernetes, and
+with `--hosts`), every connection of the job is encrypted, and clients accept only a server with a certificate of that
+authority for the name ELASTICDL_TLS_NAME. Servers show the one in ELASTICDL_CERT_FILE, whose key is in
+ELASTICDL_KEY_FILE. Where the variable is missing (a job on one machine), connections stay on the loopback interface,
+unencrypted.
 
 TLS authenticates the server. The job's token authenticates the caller (`channel.py`).
 """

@@ -20,7 +20,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Checks:
 
     def replace(*found: Finding) -> None:
         made = [(one.subject, lambda one=one: one) for one in found]
-        monkeypatch.setattr("elasticdl.doctor.checkup.all_checks", lambda *, namespace: made)
+        monkeypatch.setattr("elasticdl.doctor.checkup.all_checks", lambda **_: made)
 
     return replace
 
@@ -88,3 +88,9 @@ def test_everything_that_was_promised_is_checked() -> None:
         "limits",
         "cluster",
     ]
+
+
+def test_host_that_is_an_option_of_ssh_is_rejected(elasticdl: Any) -> None:
+    result = elasticdl("doctor", "--hosts=a,-oProxyCommand=x")
+    assert result.code == 2
+    assert "--hosts: '-oProxyCommand=x' is not a host as ssh names it" in result.err

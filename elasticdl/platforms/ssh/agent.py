@@ -66,7 +66,8 @@ def main() -> None:
             connection.send(FAILURE, json.dumps({"message": str(error), "hint": error.hint}).encode())
             return
         if node.process is None:
-            connection.send(END, json.dumps({"exit_code": 0, "cores": cores()}).encode())
+            found = {"exit_code": 0, "cores": cores(), "addresses": free_addresses(document["ports"])}
+            connection.send(END, json.dumps(found).encode())
             return
         try:
             node.run(connection)
@@ -170,7 +171,8 @@ class Node:
         wake_up, signalled = socket.socketpair()
         signalled.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(signalled.fileno(), warn_on_full_buffer=False)
+        # Open as long as this process: descendants end after this method, too.
+        signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         while connection.is_open and not connection.is_silent:
             for word in connection.words():
                 if word == TERMINATE:
@@ -239,17 +241,35 @@ def environment_of(document: dict[str, Any], folder: str) -> dict[str, str]:
         with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(content)
         environment[variable] = name
-    # The addresses of both ends of the connection: how the other side is reached from here, and this host from there.
-    ends = os.environ.get("SSH_CONNECTION", "").split()
-    peer, own = (ends[0], ends[2]) if len(ends) == 4 else ("", socket.gethostname())
+    peer, own = ends_of_connection()
     if document["master_port"]:
-        host = document["master_host"] or peer
-        wrapped = f"[{host}]" if ":" in host else host
-        environment["MASTER_ADDR"] = f"{wrapped}:{document['master_port']}"
+        environment["MASTER_ADDR"] = join(document["master_host"] or peer, document["master_port"])
         environment["MY_POD_IP"] = environment["ELASTICDL_BIND"] = own
     if document["sharing"]:
         environment.setdefault("ELASTICDL_THREADS", str(max(1, cores() // document["sharing"])))
     return environment
+
+
+def ends_of_connection() -> tuple[str, str]:
+    """How the other side is reached from here, and this host from there."""
+    ends = os.environ.get("SSH_CONNECTION", "").split()
+    return (ends[0], ends[2]) if len(ends) == 4 else ("", socket.gethostname())
+
+
+def join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def free_addresses(count: int) -> list[str]:
+    """HOST:PORT, at which nothing listens here."""
+    own = ends_of_connection()[1]
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    with contextlib.ExitStack() as taken:
+        # All are kept until the last is found, or one port would be found twice.
+        probes = [taken.enter_context(socket.socket(family)) for _ in range(count)]
+        for probe in probes:
+            probe.bind((own, 0))
+        return [join(own, probe.getsockname()[1]) for probe in probes]
 
 
 def check(document: dict[str, Any], environment: dict[str, str]) -> None:

@@ -43,22 +43,24 @@ class HostTable:
         placed = self._placed.get(node)
         return placed.host if placed else ""
 
-    def place(self, node: str, role: str, now: float) -> str:
-        """Chooses a host, and remembers it. The same node again has the same host."""
+    def place(self, node: str, role: str, now: float, *, fixed: str = "") -> str:
+        """Chooses a host, unless one is fixed, and remembers it. The same node again has the same host."""
         if host := self.host_of(node):
             return host
+        chosen = fixed or self._choose(role, now)
+        self._placed[node] = _Placed(host=chosen, role=role)
+        with self._file.open("a") as file:
+            file.write(json.dumps({"node": node, "role": role, "host": chosen}) + "\n")
+        return chosen
+
+    def _choose(self, role: str, now: float) -> str:
         live = [placed for name, placed in self._placed.items() if name not in self._ended]
         of_role = Counter(placed.host for placed in live if placed.role == role)
         of_any = Counter(placed.host for placed in live)
         free = [host for host in self._hosts if self._avoided_until.get(host, 0.0) <= now]
         if free:
-            chosen = min(free, key=lambda host: (of_role[host], of_any[host], self._hosts.index(host)))
-        else:
-            chosen = min(self._hosts, key=lambda host: self._avoided_until[host])
-        self._placed[node] = _Placed(host=chosen, role=role)
-        with self._file.open("a") as file:
-            file.write(json.dumps({"node": node, "role": role, "host": chosen}) + "\n")
-        return chosen
+            return min(free, key=lambda host: (of_role[host], of_any[host], self._hosts.index(host)))
+        return min(self._hosts, key=lambda host: self._avoided_until[host])
 
     def keep_only(self, nodes: Collection[str]) -> None:
         """Takes all others for ended: those of an attempt before this one, say."""

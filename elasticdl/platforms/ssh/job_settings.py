@@ -18,6 +18,7 @@ def settings_of(spec: JobSpec, *, master_port: int = 0) -> SshSettings:
     is_definition = spec.program == "definition"
     return SshSettings(
         hosts=spec.nodes.hosts,
+        is_addressed=spec.addressed,
         options=SshOptions(python=python, config=spec.nodes.ssh_config),
         document=Document(
             environment=spec.nodes.envs,

@@ -48,6 +48,8 @@ class Document:
     master_port: int = 0
     # "": the address that the host sees this machine at.
     master_host: str = ""
+    # How many addresses to find, where the document is a check.
+    ports: int = 0
     # How many nodes share the cores of the host; 0: they are not divided.
     sharing: int = 0
 

@@ -6,8 +6,9 @@ there, and translates what the local processes report.
 
 Failure modes
     A host that is lost, or cannot be reached, counts as a node that was killed: it is replaced, on another host
-    (`host_table`). A host that lacks something the node needs is reported as a node that cannot start. When
-    the submitting machine is lost, the nodes on all hosts are killed after some seconds (`agent`).
+    (`host_table`). Where nodes have addresses (`addresses`), a place is on one host, and its node waits for that one. A
+    host that lacks something the node needs is reported as a node that cannot start. When the submitting machine is
+    lost, the nodes on all hosts are killed after some seconds (`agent`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus, Platform
+from elasticdl.platforms.ssh.host_check import check_hosts
 from elasticdl.platforms.ssh.host_table import HostTable
 from elasticdl.platforms.ssh.launch import Document, SshOptions
 from elasticdl.platforms.ssh.remote_node import CANNOT_START, HOST_LOST, REQUEST
@@ -41,6 +44,8 @@ _SIGNALLED = 128
 class SshSettings:
     hosts: tuple[str, ...]
     options: SshOptions
+    # Nodes find each other at addresses that belong to their places.
+    is_addressed: bool = False
     # The same for all nodes; what differs is filled in.
     document: Document = field(default_factory=Document)
 
@@ -71,7 +76,8 @@ class SshPlatform(Platform):
                 # A master that is started again finds its nodes, one of a resumed job has none.
                 self._table.keep_only({status.name for status in await self.nodes()})
                 self._has_read = True
-        host = self._table.place(request.name, request.role, self._clock())
+        fixed = self._host_of_place(request.place) if self._settings.is_addressed else ""
+        host = self._table.place(request.name, request.role, self._clock(), fixed=fixed)
         log.info("Placing %s on host %s", request.name, host)
         files = {
             name: Path(request.environment[name]).read_text()
@@ -109,8 +115,25 @@ class SshPlatform(Platform):
         async for status in self._local.events():
             yield self._translated(status)
 
+    async def addresses(self, places: dict[str, int]) -> dict[str, list[str]]:
+        counts = Counter(self._host_of_place(place) for count in places.values() for place in range(count))
+        if not self._settings.is_addressed or not counts:
+            return {}
+        found: dict[str, list[str]] = {}
+        for host, count in counts.items():
+            document = replace(self._settings.document, version="", ports=count)
+            (report,) = await asyncio.to_thread(check_hosts, [host], self._settings.options, document)
+            found[host] = [*report.addresses]
+        return {
+            role: [found[self._host_of_place(place)].pop() for place in range(count)]
+            for role, count in places.items()
+        }
+
     async def close(self) -> None:
         await self._local.close()
+
+    def _host_of_place(self, place: int) -> str:
+        return self._settings.hosts[place % len(self._settings.hosts)]
 
     def _sharing(self, request: NodeRequest) -> int:
         if request.role != "worker" or not request.environment.get("WORKER_NUM"):

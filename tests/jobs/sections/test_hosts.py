@@ -36,8 +36,6 @@ def test_host_given_twice_is_rejected() -> None:
     ("flags", "words"),
     [
         ({"image_name": "i"}, "--hosts and --image_name exclude each other"),
-        ({"need_tf_config": True}, "fixed addresses"),
-        ({"num_ps": 1}, "fixed addresses"),
         ({"checkpoint_dir": "s3://bucket/c"}, "a folder that all of them share"),
     ],
 )

@@ -92,3 +92,10 @@ def test_host_that_works_again_is_forgiven(file: Path) -> None:
     for number, is_lost in enumerate((True, False, True)):
         table.end(f"worker-{number}", 100.0 * number, is_lost=is_lost)
     assert table.place("worker-3", "worker", 230.0) == "a"
+
+
+def test_fixed_host_is_taken_even_if_it_was_lost(file: Path) -> None:
+    table = HostTable(("a", "b"), file)
+    table.place("worker-0", "worker", 0.0, fixed="a")
+    table.end("worker-0", 1.0, is_lost=True)
+    assert table.place("worker-1", "worker", 2.0, fixed="a") == "a"
