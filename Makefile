@@ -35,7 +35,7 @@ COVERED = controller jobs master/health master/ledger scheduling wire
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test lint unit unit-keras3 histories soak coverage e2e e2e-programs chaos chaos-kubernetes fuzz e2e-keras3 \
   e2e-kubernetes kubernetes-prepared kernels \
-  kernels-by-zig benchmark proto reference pictures docs release screenshots sessions clean $(PUBLIC_CLIENT)
+  kernels-by-zig benchmark proto reference release screenshots sessions clean $(PUBLIC_CLIENT)
 
 # The targets with a `##` comment behind them.
 help:  ## list the targets
@@ -151,6 +151,7 @@ pictures: $(TEST_ENV)/$(STAMP)  ## draw the diagrams of the documentation (docs/
 	$(TEST_ENV)/bin/python docs/images/architecture.py
 	$(TEST_ENV)/bin/python docs/images/concepts.py
 
+.PHONY: docs pictures
 docs: $(DOCS_ENV)/$(STAMP)  ## the documentation as a web site in out/site; broken links fail
 	PYTHONPATH=. $(DOCS_ENV)/bin/zensical build --clean >.docs.log 2>&1 || { cat .docs.log; exit 1; }
 	$(DOCS_ENV)/bin/python -m tools.site.checker out/site

@@ -9,16 +9,16 @@ import os
 
 from e2e.cluster.programs import install
 
-# By the command that shows whether it is there: partitions, namespaces, the library that moves a clock, the browser of
-# the dashboard's tests, and the check of rules and metrics for Prometheus.
+# By the command that shows whether it is there: partitions, namespaces, the library that moves a clock, and the browser
+# of the dashboard's tests.
 PACKAGES = {
     "iptables": "iptables",
     "ip": "iproute2",
     "unshare": "util-linux",
+    "promtool": "prometheus",
     "gcc": "gcc",
     "/usr/include/stdlib.h": "libc6-dev",
     "chromium": "chromium",
-    "promtool": "prometheus",
 }
 
 if __name__ == "__main__" and os.geteuid() == 0:

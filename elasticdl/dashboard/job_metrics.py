@@ -11,13 +11,8 @@ from elasticdl.dashboard.prometheus_text import Exposition
 from elasticdl.jobs.status import JobStatus, ServerReport, TableReport
 
 
-def job_metrics(status: JobStatus) -> str:
-    """Returns the metrics in Prometheus' text format."""
-    return exposition_of(status).text()
-
-
-def exposition_of(status: JobStatus, **labels: str) -> Exposition:
-    """`labels`: beside the name of the job."""
+def job_metrics(status: JobStatus, **labels: str) -> str:
+    """Returns the metrics in Prometheus' text format. `labels`: beside the name of the job."""
     out = Exposition(job=status.job, **labels)
     out.gauge(
         "elasticdl_job_info",
@@ -33,7 +28,7 @@ def exposition_of(status: JobStatus, **labels: str) -> Exposition:
         _add_nodes(out, status)
         for server in status.servers:
             _add_server(out, server)
-    return out
+    return out.text()
 
 
 def _add_progress(out: Exposition, status: JobStatus) -> None:

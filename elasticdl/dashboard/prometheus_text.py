@@ -67,13 +67,6 @@ class Exposition:
         )
         family.samples.append(f"{name}{ending}{{{shown}}} {_number(value)}")
 
-    def add(self, other: Exposition) -> None:
-        """Adds the samples of another one. Each metric must come in one block, whatever it is of."""
-        for name, family in other._families.items():
-            self._families.setdefault(name, _Family(kind=family.kind, help=family.help)).samples.extend(
-                family.samples
-            )
-
     def text(self) -> str:
         lines = []
         for name, family in self._families.items():

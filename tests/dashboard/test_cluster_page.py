@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.dashboard.job_metrics import exposition_of
-from elasticdl.dashboard.prometheus_text import Exposition
+from elasticdl.dashboard.data.merged_metrics import merged_metrics
+from elasticdl.dashboard.job_metrics import job_metrics
 from elasticdl.jobs.status import JobStatus
 from tests.catalog.api_server import RUNNING, ApiServer
 from tests.catalog.api_server import api as api
@@ -198,10 +198,8 @@ def test_metrics_of_active_jobs_are_one_document(home: Path, api: ApiServer, ser
 
 
 def test_metric_of_several_jobs_is_one_block() -> None:
-    out = Exposition()
-    for name in ("a", "b"):
-        out.add(exposition_of(JobStatus(job=name)))
-    assert [line.partition(" ")[2] for line in out.text().splitlines() if line.startswith("# TYPE")] == [
-        "TYPE elasticdl_job_info gauge"
+    text = merged_metrics(job_metrics(JobStatus(job=name)) for name in ("a", "b"))
+    assert [line for line in text.splitlines() if line.startswith("# TYPE")] == [
+        "# TYPE elasticdl_job_info gauge"
     ]
-    assert out.text().count("elasticdl_job_info{") == 2
+    assert text.count("elasticdl_job_info{") == 2

@@ -13,6 +13,8 @@ from tools.site.checker import problems
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+# Pages without a place of their own.
+_FOUND_BY_LINKS = {"hosts.md", "performance.md"}
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,7 +54,8 @@ def test_sections() -> None:
 def test_every_page_has_one_place_in_the_navigation() -> None:
     listed = sorted(_pages(_navigation()))
     pages = [*DOCS.glob("*.md"), *(DOCS / "reference").glob("*.md"), DOCS / "decisions" / "README.md"]
-    assert listed == sorted(str(page.relative_to(DOCS)) for page in pages), "`nav` of mkdocs.yml"
+    names = sorted(str(page.relative_to(DOCS)) for page in pages)
+    assert listed == [name for name in names if name not in _FOUND_BY_LINKS], "`nav` of mkdocs.yml"
 
 
 @pytest.fixture

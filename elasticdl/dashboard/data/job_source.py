@@ -23,8 +23,8 @@ from elasticdl.catalog.local.background_thread import in_thread
 from elasticdl.catalog.local.job import LOCATION, LocalJob
 from elasticdl.catalog.lookup import JobLookup, is_cluster_configured
 from elasticdl.dashboard.data.job_rows import job_row, row_key
-from elasticdl.dashboard.job_metrics import exposition_of
-from elasticdl.dashboard.prometheus_text import Exposition
+from elasticdl.dashboard.data.merged_metrics import merged_metrics
+from elasticdl.dashboard.job_metrics import job_metrics
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import JobFolder
 from elasticdl.jobs.job_store import JobStore
@@ -79,19 +79,16 @@ class JobSource:
         found = await self.rows()
         limit = asyncio.Semaphore(_MOST_CALLS)
 
-        async def read(row: dict[str, Any]) -> Exposition:
+        async def read(row: dict[str, Any]) -> str:
             async with limit:
                 with contextlib.suppress(UserError):
                     async with self.job(row["job"], row["namespace"]) as job:
                         status = dataclasses.replace(await job.status(), job=row["job"])
-                        return exposition_of(status, namespace=row["namespace"])
-            return Exposition()
+                        return job_metrics(status, namespace=row["namespace"])
+            return ""
 
         active = [row for row in found.rows.values() if row["state"] in _ACTIVE]
-        out = Exposition()
-        for each in await asyncio.gather(*map(read, active)):
-            out.add(each)
-        return out.text()
+        return merged_metrics(await asyncio.gather(*map(read, active)))
 
     async def _local_rows(self) -> dict[str, dict[str, Any]]:
         listed = await in_thread(lambda: [(folder, record_stamp(folder)) for folder in self._store.folders()])

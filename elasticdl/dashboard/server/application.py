@@ -41,8 +41,8 @@ from elasticdl.dashboard.data.cluster_watch import ClusterWatch, WhatIfJob
 from elasticdl.dashboard.data.job_rows import row_key
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.data.job_watch import JobWatch
+from elasticdl.dashboard.data.merged_metrics import CONTENT_TYPE
 from elasticdl.dashboard.data.sections import PROBLEM, Sections, to_json
-from elasticdl.dashboard.prometheus_text import CONTENT_TYPE
 from elasticdl.dashboard.server.access import Access, Guard
 from elasticdl.dashboard.server.actions import JobActions, act
 from elasticdl.dashboard.server.feed import Feed
