@@ -32,9 +32,9 @@ NAMES = (
     "parameter_servers",
     "paddle_guide",
     "cluster_scenarios",
+    "dashboard",
     "planning_time",
     "controller_scale",
-    "dashboard",
 )
 # Only where it is asked for: there has to be a cluster, or root on Debian.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")

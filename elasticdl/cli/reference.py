@@ -5,6 +5,8 @@ python -m elasticdl.cli.reference > docs/reference/flags.md
 
 from __future__ import annotations
 
+import re
+
 from elasticdl.cli.submission.flags import default_text
 from elasticdl.jobs.flags.flag import KINDS, Topic
 from elasticdl.jobs.schema.flag_index import LEAVES, Leaf
@@ -32,13 +34,17 @@ _RULE = "| --- | --- | --- | --- | --- |"
 
 
 def page() -> str:
-    lines = [_OPENING]
+    lines = [_OPENING, " ·\n".join(f"[{topic.value}](#{_anchor(topic.value)})" for topic in Topic), ""]
     for topic in Topic:
         leaves = [leaf for leaf in LEAVES.values() if leaf.flag.topic is topic]
         lines += [f"## {topic.value}", "", _HEAD, _RULE]
         lines += [_row(leaf) for leaf in leaves]
         lines.append("")
     return "\n".join(lines)
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _row(leaf: Leaf) -> str:

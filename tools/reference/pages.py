@@ -14,14 +14,27 @@ from tools.reference import (
     python_api,
     training_job,
 )
+from tools.reference.markdown import with_contents
+
+# From so many words on, a page begins with links to its sections.
+_LONG = 1200
+
+
+def _written(write: Callable[[], str]) -> Callable[[], str]:
+    def page() -> str:
+        text = write()
+        return with_contents(text) if len(text.split()) > _LONG else text
+
+    return page
+
 
 PAGES: dict[str, Callable[[], str]] = {
-    "dashboard-endpoints.md": dashboard_endpoints.page,
-    "environment.md": environment.page,
-    "exit-codes.md": exit_codes.page,
+    "dashboard-endpoints.md": _written(dashboard_endpoints.page),
+    "environment.md": _written(environment.page),
+    "exit-codes.md": _written(exit_codes.page),
     "flags.md": flags.page,
-    "job-spec.md": job_spec.page,
-    "metrics.md": metrics.page,
-    "python-api.md": python_api.page,
-    "training-job.md": training_job.page,
+    "job-spec.md": _written(job_spec.page),
+    "metrics.md": _written(metrics.page),
+    "python-api.md": _written(python_api.page),
+    "training-job.md": _written(training_job.page),
 }

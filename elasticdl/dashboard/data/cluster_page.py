@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from elasticdl.catalog.kubernetes.training_job import is_waiting, waiting_reason
+from elasticdl.jobs.status import StatusError
 from elasticdl.jobs.training_job.status import (
     DecisionRecord,
     RoleStatus,
-    StatusError,
     TrainingJobStatus,
     parse_time,
 )
+from elasticdl.platforms.kubernetes.client import Document
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase
 
 MACHINE = "machine/"
@@ -25,8 +26,6 @@ _CPU = "cpu"
 _DECISIONS = 100
 # Pods of a job in a sentence.
 _NAMES = 3
-
-Document = Mapping[str, Any]
 
 
 def cluster_sections(
