@@ -188,7 +188,7 @@ class RunningMaster:
         master.recover(self.kept)
         # There are the nodes that there were: no platform is involved here.
         master._recovery.nodes_listed = True
-        fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
+        fetches = ShardFetches(lambda lease: master.state.ledger.is_leased(lease))
         service = self.service = ForgetfulService(master, fetches)
         servers = [new_aio_server(self.token), new_aio_server(None)]
         add_ProgressServicer_to_server(service, servers[0])  # type: ignore[no-untyped-call]
