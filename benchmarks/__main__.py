@@ -34,6 +34,7 @@ NAMES = (
     "cluster_scenarios",
     "planning_time",
     "controller_scale",
+    "cost_curves",
 )
 # Only where it is asked for: there has to be a cluster.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster")
