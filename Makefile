@@ -137,10 +137,10 @@ fuzz: $(TEST_ENV)/$(STAMP)  ## malformed messages and files (FUZZ_ROUNDS)
 	GRPC_VERBOSITY=NONE $(TEST_ENV)/bin/python -m tests.fuzz --rounds=$(FUZZ_ROUNDS)
 
 benchmark: $(TEST_ENV)/$(STAMP)  ## every speed that we claim, beside its peer
-	$(TEST_ENV)/bin/python -m benchmarks
+	$(TEST_ENV)/bin/python -m benchmarks $(if $(RESULTS),--json=$(RESULTS))
 
 benchmark-quick: $(TEST_ENV)/$(STAMP)  ## one figure for each claim of docs/performance.md, in ten minutes
-	$(TEST_ENV)/bin/python -m benchmarks --brief
+	$(TEST_ENV)/bin/python -m benchmarks --brief $(if $(RESULTS),--json=$(RESULTS))
 
 proto: $(TEST_ENV)/$(STAMP)  ## generate the code of the .proto files
 	$(TEST_ENV)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \

@@ -35,6 +35,7 @@ NAMES = (
     "dashboard",
     "planning_time",
     "controller_scale",
+    "cost_curves",
 )
 # Only where it is asked for: there has to be a cluster, or root on Debian.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")

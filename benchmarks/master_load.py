@@ -57,7 +57,7 @@ class Measured:
 def run(*, quick: bool, repeat: int) -> list[Result]:
     workers, killed = (100, 10) if quick else (WORKERS, KILLED)
     found = [
-        _measure(workers, killed, seconds=3.0 if quick else 30.0)
+        measure(workers, killed, seconds=3.0 if quick else 30.0)
         for _ in range(1 if quick else min(repeat, 3))
     ]
     note = (
@@ -151,7 +151,7 @@ def _fleet(master: RunningMaster, workers: int, log: Path) -> Iterator[_Fleet]:
         yield _Fleet(processes)
 
 
-def _measure(workers: int, killed: int, *, seconds: float) -> Measured:
+def measure(workers: int, killed: int, *, seconds: float) -> Measured:
     with (
         tempfile.TemporaryDirectory() as home,
         our_master(

@@ -140,6 +140,7 @@ def _drive(
     commands: list[list[str]], log: Path, environments: Sequence[Mapping[str, str]] | None = None
 ) -> Measured:
     """Lets all clients begin together when all are ready."""
+    given: Sequence[Mapping[str, str]] = environments or [{} for _ in commands]
     with log.open("ab") as errors:
         processes = [
             subprocess.Popen(
@@ -151,7 +152,7 @@ def _drive(
                 cwd=ROOT,
                 env={**os.environ, **more},
             )
-            for command, more in zip(commands, environments or [{}] * len(commands), strict=True)
+            for command, more in zip(commands, given, strict=True)
         ]
     try:
         for process in processes:

@@ -54,6 +54,8 @@ def build(text: str, results: Results) -> tuple[str, dict[str, str]]:
     def table(found: re.Match[str]) -> str:
         names = [name.strip() for name in found[2].split(",")]
         rows = [measured for (name, _), measured in sorted(results.items()) if name in names]
+        if not rows:
+            return f"{found[1]}\nNot measured yet.\n\n{found[3]}"
         lines = [
             "",
             "| benchmark | case | ours | peer | compared | target | |",

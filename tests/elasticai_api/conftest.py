@@ -198,7 +198,7 @@ class RunningMaster:
         master.recover(self.kept)
         # There are the nodes that there were: no platform is involved here.
         master._recovery.nodes_listed = True
-        fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
+        fetches = ShardFetches(lambda lease: master.state.ledger.is_leased(lease))
         own, public = LosingAnswers(master, fetches), PublicLosingAnswers(master, fetches)
         own.losses = public.losses = self.service = Losses()
         servers = [new_aio_server(self.token), new_aio_server(None)]

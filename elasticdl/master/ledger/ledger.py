@@ -436,6 +436,14 @@ class Ledger:
     def held(self, dataset: str) -> list[Lease]:
         return [holding.lease(dataset) for holding in self.accounts[dataset].held.values()]
 
+    def samples_held(self, dataset: str) -> int:
+        """Samples that are leased and not done."""
+        return sum(holding.remaining for holding in self.accounts[dataset].held.values())
+
+    def is_leased(self, lease_id: int) -> bool:
+        """Whether a worker holds it."""
+        return lease_id in self.leases
+
     def held_by(self, worker: str) -> list[Lease]:
         """Oldest first."""
         return [holding.lease(account.spec.name) for account, holding in self.leases.held_by(worker)]

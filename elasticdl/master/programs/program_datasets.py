@@ -117,8 +117,7 @@ class ProgramDatasets:
     def share(self, dataset: str) -> int:
         """How many shards a worker may hold that it has not begun, so that others do not go short at the end."""
         ledger = self._ledger
-        held = sum(lease.end - lease.position for lease in ledger.held(dataset))
-        left = (ledger.remaining(dataset) - held) // ledger.spec(dataset).shard_size
+        left = (ledger.remaining(dataset) - ledger.samples_held(dataset)) // ledger.spec(dataset).shard_size
         workers = sum(len(self._roster.alive(role)) for role in TRAINERS)
         return max(1, left // (2 * max(1, workers)))
 

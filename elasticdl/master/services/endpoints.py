@@ -39,7 +39,7 @@ class Servers:
             from elasticdl.master.services.shard_fetches import ShardFetches
             from elasticdl.master.services.shard_service import PublicShardService, ShardService
 
-            fetches = ShardFetches(lambda lease: master.state.ledger.lease_of(lease))
+            fetches = ShardFetches(lambda lease: master.state.ledger.is_leased(lease))
             shards, public = ShardService(master, fetches), PublicShardService(master, fetches)
             master.supervisor.waits_for_shard = lambda worker: (
                 shards.waiting[worker] + public.waiting[worker] > 0

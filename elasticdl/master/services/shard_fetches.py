@@ -17,8 +17,8 @@ _KEPT = 1024
 
 
 class ShardFetches:
-    def __init__(self, lease_of: Callable[[int], Lease | None]) -> None:
-        self._lease_of = lease_of
+    def __init__(self, is_leased: Callable[[int], bool]) -> None:
+        self._is_leased = is_leased
         # By lease: the connection.
         self._fetched_by: dict[int, str] = {}
         # By worker: the connection of its last call for a shard without a token.
@@ -51,9 +51,7 @@ class ShardFetches:
     def _forget(self) -> None:
         if len(self._fetched_by) <= self._most:
             return
-        self._fetched_by = {
-            lease: peer for lease, peer in self._fetched_by.items() if self._lease_of(lease) is not None
-        }
+        self._fetched_by = {lease: peer for lease, peer in self._fetched_by.items() if self._is_leased(lease)}
         self._most = max(_KEPT, 2 * len(self._fetched_by))
 
 

@@ -31,7 +31,7 @@ from elasticdl.master.commands.programs import (
     ReturnLeases,
 )
 from elasticdl.master.commands.recovery import ReclaimShards, ReportedShard
-from elasticdl.master.commands.shards import LeaseShards, ReportProgress
+from elasticdl.master.commands.shards import LeaseShards, ReportProgress, ShardProgress
 from elasticdl.master.ledger.dataset_announcement import DatasetAnnouncement
 from elasticdl.master.ledger.ledger import Lease, LedgerError
 from elasticdl.master.master import Master
@@ -285,7 +285,8 @@ class ShardService(MasterServicer, ProgressServicer):
             self._master.do(FailShard(lease_id=task, message=error))
             return
         batch = state.ledger.spec(lease.dataset).batch_size
-        self._progress(lease.worker, [(task, lease.end, -(-(lease.end - lease.start) // batch), False)], None)
+        batches = -(-(lease.end - lease.start) // batch)
+        self._progress(lease.worker, [(task, lease.end, batches, False)], [lease], None)
 
     async def Report(
         self, request: progress_pb.ProgressRequest, context: Context
@@ -294,6 +295,7 @@ class ShardService(MasterServicer, ProgressServicer):
         worker = f"{request.worker_type or 'worker'}-{request.worker_id}"
         await self._ask_to_tell(worker, context)
         positions = []
+        before = []
         lost = []
         for shard in request.shards:
             lease = self._master.state.ledger.lease_of(shard.task_id)
@@ -308,13 +310,15 @@ class ShardService(MasterServicer, ProgressServicer):
             else:
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
+                before.append(lease)
+        self._fetches.note_with_token([lease.lease_id for lease in before])
         loss = request.loss if request.HasField("loss") else None
         if loss is not None and not math.isfinite(loss):
             self._note_non_finite_loss(worker, request.global_step)
             loss = None
         self._master.global_step = max(self._master.global_step, request.global_step)
         if positions or loss is not None:
-            lost += self._progress(worker, positions, loss)
+            lost += self._progress(worker, positions, before, loss)
         if request.given_back:
             self._master.do(ReturnLeases(worker=worker, lease_ids=list(request.given_back)))
         self._note_call(worker)
@@ -327,10 +331,9 @@ class ShardService(MasterServicer, ProgressServicer):
             self._master.do(AddRemarks(remarks=[remark]))
 
     def _progress(
-        self, worker: str, positions: list[tuple[int, int, int, bool]], loss: float | None
+        self, worker: str, positions: list[ShardProgress], before: list[Lease], loss: float | None
     ) -> list[int]:
-        state = self._master.state
-        before = [state.ledger.lease_of(task) for task, *_ in positions]
+        """`before`: the leases of these positions, as they are by now."""
         lost: list[int] = self._master.do(
             ReportProgress(
                 worker=worker,
@@ -344,7 +347,7 @@ class ShardService(MasterServicer, ProgressServicer):
         )
         samples = batches = 0
         for lease, (task, position, count, _) in zip(before, positions, strict=True):
-            if lease is not None and task not in lost:
+            if task not in lost:
                 samples += max(0, position - lease.position)
                 batches += max(0, count - lease.batches)
         self._master.detector.progress_reported(worker, self._master.clock(), batches=batches)

@@ -136,6 +136,7 @@ def die_during_backward() -> dict[str, Any]:
     groups[0].watch(lambda: True)
     added = left.compute(groups[0])
     groups[1].close()
+    kept = False
     try:
         left.reduce(groups[0], SIZES[0])
     except GroupBroken:

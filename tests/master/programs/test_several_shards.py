@@ -131,7 +131,7 @@ def ask(master: Master, *calls: tuple[str, Any, int]) -> list[Any]:
 
     async def talk() -> list[Any]:
         server = grpc.aio.server()
-        service = ShardService(master, ShardFetches(master.state.ledger.lease_of))
+        service = ShardService(master, ShardFetches(master.state.ledger.is_leased))
         add_ProgressServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

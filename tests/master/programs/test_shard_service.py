@@ -75,7 +75,7 @@ class Client:
 @asynccontextmanager
 async def serving(master: Master) -> AsyncIterator[Client]:
     server = grpc.aio.server()
-    service = ShardService(master, ShardFetches(master.state.ledger.lease_of))
+    service = ShardService(master, ShardFetches(master.state.ledger.is_leased))
     add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     add_ProgressServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
