@@ -311,7 +311,6 @@ class ShardService(MasterServicer, ProgressServicer):
                 atomic = self._master.state.data.announced[lease.dataset].shuffle_records
                 positions.append((shard.task_id, shard.position, shard.batches, atomic))
                 before.append(lease)
-        self._fetches.note_with_token([lease.lease_id for lease in before])
         loss = request.loss if request.HasField("loss") else None
         if loss is not None and not math.isfinite(loss):
             self._note_non_finite_loss(worker, request.global_step)

@@ -244,7 +244,7 @@ def test_fetch_repeated_from_another_address_takes_no_shard_over(
     lease = Lease(
         lease_id=1, dataset="d", worker="worker-0", epoch=0, start=0, end=2, failures=0, position=0, batches=0
     )
-    fetches = ShardFetches({1: lease}.get)
+    fetches = ShardFetches({1: lease}.__contains__)
     fetches.note_call("worker-0", "ipv4:10.0.0.1:1")
     fetches.note_fetched([1], "ipv4:10.0.0.1:1")
     fetches.note_call("worker-0", repeats_from)
