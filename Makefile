@@ -108,7 +108,7 @@ chaos-kubernetes: $(TEST_ENV)/$(STAMP)  ## random faults under a controller, in 
 
 # The TensorFlow of Keras 3 comes without TensorBoard.
 e2e-keras3: $(KERAS3_ENV)/$(STAMP)  ## whole jobs with Keras models, with Keras 3
-	$(KERAS3_ENV)/bin/python -m pytest -n 2 e2e/test_keras_jobs.py \
+	$(KERAS3_ENV)/bin/python -m e2e.rerun -n 2 e2e/test_keras_jobs.py \
 	  -k "callbacks or early_stopping or served or filtering or schedule"
 
 # On the cluster that KUBECONFIG names, or on one made for it (on Debian, as root).

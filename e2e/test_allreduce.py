@@ -135,7 +135,9 @@ def _start_together(start_team: Callable[..., Job], gates: Any, *arguments: str,
 
 
 @pytest.mark.parametrize("victim", ["first", "worker", "master"])
-def test_killed_in_every_phase(start_team: Callable[..., Job], gates: Any, victim: str) -> None:
+def test_member_killed_in_every_phase_is_replaced(
+    start_team: Callable[..., Job], gates: Any, victim: str
+) -> None:
     """While the model is evaluated, in the middle of a step, and between two epochs."""
     for phase in ("evaluate", "epoch-0"):
         gates.hold(phase)
@@ -215,7 +217,7 @@ def _end(process: psutil.Process) -> None:
         process.kill()
 
 
-def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
+def test_team_is_scaled_up_and_down(start_team: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
     # All train in the first epoch, worker-0 alone in the second, and all again in the third.
     gates.hold("epoch-0")
     gates.hold("epoch-1")
@@ -232,7 +234,7 @@ def test_growing_and_shrinking(start_team: Callable[..., Job], gates: Any, tmp_p
     assert (tmp_path / "out" / "state_dict.pt").exists()
 
 
-def test_a_loop_of_ones_own(start_job: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
+def test_own_training_loop_survives_kills(start_job: Callable[..., Job], gates: Any, tmp_path: Path) -> None:
     """Three workers, one of which is killed; scaled down until one is left; three again. The losses of all steps are
     those of an undisturbed job, and no worker was restarted.
     """

@@ -15,7 +15,7 @@ SIZE = 1437
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_kills(start_gated: Callable[..., Any], gates: Any, seed: int) -> None:
+def test_random_kills_leave_exact_audit(start_gated: Callable[..., Any], gates: Any, seed: int) -> None:
     choose = random.Random(seed)
     job = start_gated(
         "--num_epochs=3",

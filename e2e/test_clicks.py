@@ -68,7 +68,7 @@ def _is_pushed(line: str) -> bool:
     return line.startswith('elasticdl_table_ids_pushed_total{job="clicks",server="ps-0"')
 
 
-def test_through_servers_as_well_as_alone(
+def test_training_on_servers_reaches_the_quality_of_one_worker(
     start_job: Callable[..., Job], clicks: Path, tmp_path: Path
 ) -> None:
     """The AUC of two epochs, measured over some runs: 0.748 to 0.752 alone, 0.737 to 0.751 through servers."""
@@ -131,7 +131,7 @@ def few_clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("definition", ["torch_wide_deep", "torch_dcn", "torch_xdeepfm"])
-def test_the_other_models_of_clicks_are_trained_by_servers_and_exported(
+def test_other_click_models_are_trained_on_servers_and_exported(
     start_job: Callable[..., Job], few_clicks: Path, tmp_path: Path, definition: str
 ) -> None:
     job = start_job(
@@ -153,7 +153,7 @@ def test_the_other_models_of_clicks_are_trained_by_servers_and_exported(
     _check_export(importlib.import_module(f"model_zoo.criteo.{definition}"), tmp_path / "model", few_clicks)
 
 
-def test_kills_do_not_change_what_is_learned(
+def test_kills_do_not_change_the_trained_model(
     start_job: Callable[..., Job], clicks: Path, gates: Any, tmp_path: Path
 ) -> None:
     """The same job twice, and servers of one of them are killed. One worker, which pushes each batch before it computes
@@ -211,7 +211,7 @@ def _is_safe(job: Job, killed: str) -> bool:
 
 
 @pytest.mark.parametrize(("framework", "form"), [("keras", "logs"), ("torch", "sample")])
-def test_rows_in_the_form_of_the_logs(
+def test_rows_in_log_format_are_trained(
     start_job: Callable[..., Job], tmp_path: Path, framework: str, form: str
 ) -> None:
     """With commas below a header, as the sample is; with tabs and without one, as the logs are."""

@@ -51,7 +51,7 @@ def recordio(bench: Bench) -> tuple[int, int]:
 Damage = Callable[[Bench], tuple[int, int]]
 
 
-def test_without_leave_the_job_fails(bench: Bench) -> None:
+def test_corrupt_record_fails_the_job_by_default(bench: Bench) -> None:
     _, offset = csv(bench)
     bench.train().failed(
         f"Corrupt data: samples [30, 31) at {bench.data}",
@@ -61,7 +61,7 @@ def test_without_leave_the_job_fails(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("damage", [csv, recordio])
-def test_with_leave_they_are_skipped_and_listed(bench: Bench, damage: Damage) -> None:
+def test_allowed_corrupt_records_are_skipped_and_listed(bench: Bench, damage: Damage) -> None:
     count, offset = damage(bench)
     gate = bench.folder / "gate"
     gate.touch()
@@ -81,14 +81,14 @@ def test_with_leave_they_are_skipped_and_listed(bench: Bench, damage: Damage) ->
     assert [(int(line[3]), int(line[5]), line[6]) for line in lines] == [(SIZE - count, count, "yes")] * 2
 
 
-def test_more_than_allowed_fail_the_job(bench: Bench) -> None:
+def test_more_corrupt_records_than_allowed_fail_the_job(bench: Bench) -> None:
     count, _ = recordio(bench)
     bench.train(*SERVERS, f"--max_bad_records={count - 1}").failed(
         f"{count} samples cannot be read, --max_bad_records allows {count - 1}", str(bench.data)
     )
 
 
-def test_predictions_leave_them_out(bench: Bench, plain_checkpoint: Path) -> None:
+def test_predictions_leave_corrupt_records_out(bench: Bench, plain_checkpoint: Path) -> None:
     csv(bench)
     output = bench.folder / "out.csv"
     bench.predict(plain_checkpoint, "--max_bad_records=2", f"--output={output}").succeeded("98 predictions")

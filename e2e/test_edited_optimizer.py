@@ -37,7 +37,9 @@ class Plain(elasticdl.Optimizer):
 """
 
 
-def test_nothing_is_missing(start_job: Callable[..., Job], tmp_path: Path) -> None:
+def test_resumed_job_with_edited_optimizer_keeps_every_trained_row(
+    start_job: Callable[..., Job], tmp_path: Path
+) -> None:
     clicks, checkpoints, zoo = tmp_path / "criteo", tmp_path / "checkpoints", tmp_path / "zoo"
     command = [sys.executable, "-m", "elasticdl.cli.main", "data", "make", "criteo-like"]
     subprocess.run(

@@ -15,7 +15,7 @@ from elasticdl.wire.master_pb2 import StatusRequest
 from elasticdl.wire.master_pb2_grpc import MasterStub
 
 
-def test_encrypted_from_the_first_call_to_the_last(
+def test_all_calls_of_encrypted_job_are_encrypted(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:
     folder = tmp_path / "credentials"

@@ -52,7 +52,7 @@ def disk(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("disk", [256], indirect=True)
-def test_under_the_journal(bench: Bench, disk: Disk) -> None:
+def test_full_disk_under_journal(bench: Bench, disk: Disk) -> None:
     bench.home = disk.folder / "home"
     gate = bench.folder / "gate"
     gate.touch()
@@ -76,7 +76,7 @@ def test_under_the_journal(bench: Bench, disk: Disk) -> None:
 
 @pytest.mark.parametrize("disk", [1024], indirect=True)
 @pytest.mark.parametrize("nodes", [(), SERVERS], ids=["local", "servers"])
-def test_under_a_checkpoint(bench: Bench, disk: Disk, nodes: tuple[str, ...]) -> None:
+def test_full_disk_under_checkpoint(bench: Bench, disk: Disk, nodes: tuple[str, ...]) -> None:
     bench.definition(BIG)
     bench.train(f"--checkpoint_dir={disk.folder}/checkpoints", *nodes).failed(
         f"{disk.folder}/checkpoints", "cannot be written", "Make room there"
@@ -85,7 +85,7 @@ def test_under_a_checkpoint(bench: Bench, disk: Disk, nodes: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize("disk", [1024], indirect=True)
-def test_under_an_export(bench: Bench, disk: Disk) -> None:
+def test_full_disk_under_export(bench: Bench, disk: Disk) -> None:
     bench.definition(BIG)
     bench.train(f"--output={disk.folder}/model").failed(
         f"{disk.folder}/model", "the disk is full", "Make room"
@@ -93,7 +93,7 @@ def test_under_an_export(bench: Bench, disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("disk", [16], indirect=True)
-def test_under_predictions(bench: Bench, disk: Disk, plain_checkpoint: Path) -> None:
+def test_full_disk_under_predictions(bench: Bench, disk: Disk, plain_checkpoint: Path) -> None:
     bench.predict(plain_checkpoint, "--job_name=p", f"--output={disk.folder}/out.csv").failed(
         f"Cannot write {disk.folder}/", "there is no room", "choose another place with --output"
     )

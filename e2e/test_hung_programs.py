@@ -54,7 +54,7 @@ def start_hanging(start_job: Callable[..., Job], tmp_path: Path, gates: Gates) -
     return start
 
 
-def test_one_that_hangs_once(start_hanging: Callable[..., Job]) -> None:
+def test_program_that_hangs_once_is_restarted(start_hanging: Callable[..., Job]) -> None:
     # Long enough for the one that does not hang to begin, also where that takes twenty times as long as it should.
     job = start_hanging(1, seconds=20)
     programs.assert_exact(job, dataset="numbers", epochs=1, size=100)
@@ -62,7 +62,7 @@ def test_one_that_hangs_once(start_hanging: Callable[..., Job]) -> None:
     assert "Killing worker-1: no request for data within " in said
 
 
-def test_one_that_hangs_again_and_again(start_hanging: Callable[..., Job]) -> None:
+def test_program_that_hangs_repeatedly_fails_the_job(start_hanging: Callable[..., Job]) -> None:
     job = start_hanging(100, seconds=6)
     assert job.wait() == 1
     assert "has asked for no data within 6 s of its start (--start_timeout_seconds)" in job.output

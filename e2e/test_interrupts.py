@@ -42,7 +42,7 @@ def test_two_interrupts_kill(start_gated: Callable[..., Any], gates: Any) -> Non
     job.assert_nothing_left()
 
 
-def test_nothing_of_a_training_survives_the_command(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_killed_command_leaves_no_process_of_training(start_gated: Callable[..., Any], gates: Any) -> None:
     gates.hold("train")
     job = start_gated()
     gates.wait_for("train", 2)
@@ -53,7 +53,9 @@ def test_nothing_of_a_training_survives_the_command(start_gated: Callable[..., A
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_no_program_survives_the_command(start_job: Callable[..., Any], signal_number: int) -> None:
+def test_killed_command_leaves_no_process_of_job_command(
+    start_job: Callable[..., Any], signal_number: int
+) -> None:
     """Nor what it has started itself."""
     job = start_job("train", "--job_command=echo begun; sleep 1000 | cat", "--job_name=sleeping")
     programs.wait_for_log(job, "worker-0", "begun")

@@ -178,7 +178,7 @@ def test_quotes_that_do_not_close(bench: Bench) -> None:
 # -- shards --------------------------------------------------------------------------------------------------
 
 
-def test_workers_come_and_go(start_script: Callable[..., Job], gates: Gates) -> None:
+def test_program_is_scaled_up_and_down(start_script: Callable[..., Job], gates: Gates) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SHARDED, "--num_workers=1", arguments="205")
     _began(job, gates, "worker-0")
@@ -194,7 +194,9 @@ def test_workers_come_and_go(start_script: Callable[..., Job], gates: Gates) -> 
 
 
 @pytest.mark.parametrize("victim", ["worker-0", "master"])
-def test_killed_with_a_shard_in_hand(start_script: Callable[..., Job], gates: Gates, victim: str) -> None:
+def test_program_killed_with_a_lease_is_replaced(
+    start_script: Callable[..., Job], gates: Gates, victim: str
+) -> None:
     (gates.folder / "hold").touch()
     job = start_script(SHARDED, "--num_workers=2", arguments="205")
     _began(job, gates, "worker-0", "worker-1")
@@ -203,7 +205,9 @@ def test_killed_with_a_shard_in_hand(start_script: Callable[..., Job], gates: Ga
     programs.assert_exact(job, dataset="numbers", epochs=3, size=205)
 
 
-def test_workers_that_see_different_data(start_script: Callable[..., Job], gates: Gates) -> None:
+def test_workers_with_different_dataset_sizes_fail_the_job(
+    start_script: Callable[..., Job], gates: Gates
+) -> None:
     # Neither finishes before the other is there.
     (gates.folder / "hold").touch()
     text = SHARDED.replace("int(sys.argv[1])", "100 + int(os.environ['WORKER_ID'])")

@@ -19,7 +19,7 @@ def _working(job: Any) -> set[str]:
     }
 
 
-def test_grows_and_shrinks_while_it_runs(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_running_job_is_scaled_up_and_down(start_gated: Callable[..., Any], gates: Any) -> None:
     gates.hold("train")
     job = start_gated("--num_workers=1", "--num_epochs=2", environment={"ELASTICDL_TEST_SLOW": "0.01"})
     gates.wait_for("train")
@@ -62,7 +62,7 @@ def test_status_logs_audit_and_history(finished: Any) -> None:
     assert "There is no job 'gated'" in gone.stderr
 
 
-def test_stop_saves_and_another_job_goes_on_from_there(
+def test_stopped_job_saves_checkpoint_that_another_job_continues(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Any
 ) -> None:
     """Onto another number of workers and servers, without training a sample twice."""

@@ -27,7 +27,7 @@ def _node_of(job: Job, pid: int) -> str:
 
 
 @pytest.mark.parametrize("victim", ["worker", "ps", "master"])
-def test_killed_in_every_phase(
+def test_role_killed_in_every_phase_leaves_exact_audit(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path, victim: str
 ) -> None:
     """While it starts, in the middle of an epoch, while it is evaluated, between epochs, and at the end."""
@@ -49,7 +49,9 @@ def test_killed_in_every_phase(
     assert started in [{f"worker-{n}" for n in range(2 + k)} for k in (max(kills - 1, 0), kills)]
 
 
-def test_killed_around_checkpoints(start_gated: Callable[..., Any], gates: Any, tmp_path: Path) -> None:
+def test_worker_killed_around_checkpoints_leaves_exact_audit(
+    start_gated: Callable[..., Any], gates: Any, tmp_path: Path
+) -> None:
     """Checkpoints every second step: whenever it is, a kill is near one."""
     checkpoints = tmp_path / "checkpoints"
     # The job is not over before the last kill.

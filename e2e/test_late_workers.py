@@ -18,16 +18,14 @@ import torch
 """
 
 
-def test_the_job_ends_without_it(bench: Bench) -> None:
+def test_job_ends_while_worker_still_imports(bench: Bench) -> None:
     bench.definition(("\nimport torch\n", SLOW))
     bench.train("--num_workers=2", "--job_name=late").succeeded("Exact: every sample")
     log = (bench.home / "jobs" / "late" / "logs" / "worker-1.log").read_text()
     assert "There is nothing to do for this worker: it ends before it has begun." in log
 
 
-def test_a_leader_that_is_stopped_before_it_has_begun_is_replaced(
-    start_gated: Callable[..., Job], gates: Gates
-) -> None:
+def test_leader_suspended_before_its_start_is_replaced(start_gated: Callable[..., Job], gates: Gates) -> None:
     """It holds no shard, and the end of an epoch waits for it."""
     gates.hold("start-worker-0")
     job = start_gated("--stall_factor=20", "--stall_floor_seconds=10")

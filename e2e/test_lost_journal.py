@@ -16,7 +16,9 @@ from e2e.conftest import wait_until
 from e2e.test_oracle import assert_each_sample_applied_once, start_oracle
 
 
-def test_an_epoch_that_only_workers_know_of(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_epoch_missing_in_journal_is_recovered_from_workers(
+    start_gated: Callable[..., Any], gates: Any
+) -> None:
     gates.hold("train")
     gates.hold("epoch-0")
     job = start_gated()

@@ -65,7 +65,7 @@ def test_synchronous_training(start_gated: Callable[..., Any], gates: Any) -> No
     job.assert_exact(epochs=2, size=SIZE)
 
 
-def test_a_lost_worker_does_not_hang_the_step(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_synchronous_step_goes_on_after_lost_worker(start_gated: Callable[..., Any], gates: Any) -> None:
     """The remaining workers' gradients are added up, below the number that is waited for."""
     gates.hold("train")
     job = start_gated("--num_ps=2", "--ps_replicas=1", "--grads_to_wait=3", "--sync_version_tolerance=1")

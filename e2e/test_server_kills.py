@@ -107,7 +107,7 @@ def _newest(checkpoints: Path) -> int:
     return max((step for step, _ in versions(checkpoints)), default=0)
 
 
-def test_one_at_a_time_and_nothing_is_trained_again(
+def test_servers_killed_one_at_a_time_repeat_no_training(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:
     """Synchronous training, so that gradients wait on the servers that are killed."""
@@ -144,7 +144,7 @@ def test_one_at_a_time_and_nothing_is_trained_again(
     assert "Retrying the checkpoint of step" in (job.folder / "logs" / "master.log").read_text()
 
 
-def test_all_at_once_and_the_last_checkpoint_is_restored(
+def test_all_servers_killed_at_once_restore_last_checkpoint(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:
     checkpoints = tmp_path / "checkpoints"
@@ -173,7 +173,7 @@ def test_all_at_once_and_the_last_checkpoint_is_restored(
     assert workers == {"worker-0", "worker-1"}
 
 
-def test_one_that_hangs_is_ended_and_the_workers_are_not(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_hanging_server_is_killed_and_workers_are_kept(start_gated: Callable[..., Any], gates: Any) -> None:
     job = start_gated(
         "--num_ps=2",
         "--stall_factor=5",
@@ -204,7 +204,7 @@ def test_server_that_hangs_before_joining_is_killed(start_gated: Callable[..., A
     assert "Killing ps-0: not joined within " in log
 
 
-def test_all_copies_of_a_model_that_was_restored_are_that_model(
+def test_backups_of_restored_model_equal_the_checkpoint(
     start_gated: Callable[..., Any], gates: Any, tmp_path: Path
 ) -> None:
     """Each server is killed once before anything is trained: what is left then was a backup. One of them joined

@@ -33,7 +33,7 @@ def _wait_for_buckets(job: Any, servers: set[str]) -> None:
     wait_until(settled, f"all buckets are on {sorted(servers)}")
 
 
-def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_killed_server_is_replaced(start_gated: Callable[..., Any], gates: Any) -> None:
     for gate in ("train", "epoch-1"):
         gates.hold(gate)
     job = start_gated("--num_ps=2", "--evaluation_steps=20", "--max_bad_gradients=1")
@@ -55,7 +55,7 @@ def test_any_server_may_be_killed(start_gated: Callable[..., Any], gates: Any) -
     assert "is not finite (NaN or infinity): this batch has no effect. So far 1 had none." in job.logs()
 
 
-def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_servers_are_scaled_up_and_down(start_gated: Callable[..., Any], gates: Any) -> None:
     """With an optimizer of the user's own, whose slots move along."""
     for gate in ("train", "epoch-1"):
         gates.hold(gate)
@@ -75,7 +75,7 @@ def test_more_servers_and_fewer(start_gated: Callable[..., Any], gates: Any) -> 
     assert job.status()["evaluations"][-1]["metrics"]["accuracy"] > 0.6
 
 
-def test_an_optimizer_of_the_users_own_that_fails(start_gated: Callable[..., Any], gates: Any) -> None:
+def test_failing_custom_optimizer_fails_the_job(start_gated: Callable[..., Any], gates: Any) -> None:
     job = start_gated("--num_ps=2", "--optimizer=careless_optimizer")
     assert job.wait() != 0
     assert "The optimizer Careless failed on layer." in job.output

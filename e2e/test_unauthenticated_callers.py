@@ -135,7 +135,7 @@ def test_caller_without_token_is_rejected_at_every_port(start_held: Callable[...
     programs.assert_exact(job, dataset="numbers", epochs=1, size=200)
 
 
-def test_a_job_without_the_public_package(start_held: Callable[..., Job], gates: Gates) -> None:
+def test_job_without_public_client_has_no_open_port(start_held: Callable[..., Job], gates: Gates) -> None:
     job = start_held("--public_client=off")
     given = _addresses(job, gates, "worker-0")
     assert given.keys() == {"MASTER_ADDR"}
@@ -144,7 +144,7 @@ def test_a_job_without_the_public_package(start_held: Callable[..., Job], gates:
     programs.assert_exact(job, dataset="numbers", epochs=1, size=200)
 
 
-def test_a_report_of_a_worker_that_is_dead(
+def test_late_report_of_dead_worker_is_ignored(
     start_held: Callable[..., Job], gates: Gates, stubs: Callable[..., tuple[Any, Any]]
 ) -> None:
     """It arrives from a stranger, late: the dead worker's shard is requeued, and trained."""

@@ -75,7 +75,7 @@ def _write_idx(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("definition", FOLDERS)
-def test_trained_evaluated_exported_and_predicting(
+def test_zoo_model_is_trained_evaluated_exported_and_predicts(
     start_job: Callable[..., Job], data: dict[str, Path], tmp_path: Path, definition: str
 ) -> None:
     folder = data[definition.partition(".")[0]]

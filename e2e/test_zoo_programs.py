@@ -35,7 +35,7 @@ TORCH = ("model_zoo.digits.torch_loop", "--model={folder}/model.pt")
     ],
     ids=["paddle", "paddle_ft", "torch"],
 )
-def test_worker_and_master_killed(
+def test_zoo_program_survives_killed_worker_and_master(
     start_job: Callable[..., Job],
     gates: Gates,
     tmp_path: Path,
@@ -67,7 +67,7 @@ def test_worker_and_master_killed(
     assert {row["again"] for row in job.audit()["rows"]} == {0}
 
 
-def test_a_script(start_job: Callable[..., Job]) -> None:
+def test_zoo_script_runs_as_job_command(start_job: Callable[..., Job]) -> None:
     job = start_job(
         "train",
         f"--job_command={sys.executable} -m model_zoo.scripts.plain --tries=2",

@@ -65,7 +65,7 @@ def wait_until_missed(held: HeldJob, machine: str) -> None:
     )
 
 
-def test_that_of_a_server_and_a_worker_and_then_that_of_the_master(
+def test_machines_of_server_worker_and_then_master_are_lost(
     cluster: Cluster, three_machines: list[str], held: HeldJob, digits: Path
 ) -> None:
     spare, here, there = three_machines

@@ -14,7 +14,7 @@ from e2e.kubernetes.host_access import host_access
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
-def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
+def test_job_survives_killed_master_and_deleted_journal(held: HeldJob) -> None:
     before = to_the_first_shard(held)
     master = held.kubectl.get("pod", MASTER)
     with host_access(held.kubectl, master["spec"]["nodeName"]) as machine:
@@ -36,7 +36,7 @@ def test_killed_and_then_deleted_with_its_journal(held: HeldJob) -> None:
     goes_on_exactly(held, before, said="Recovering without a journal: from a snapshot")
 
 
-def test_from_a_journal_that_the_old_one_holds_for_a_while(held: HeldJob) -> None:
+def test_next_master_waits_for_journal_lock_of_the_old_one(held: HeldJob) -> None:
     with host_access(held.kubectl, machines(held.kubectl)[0]) as machine:
         before = to_the_first_shard(
             held,

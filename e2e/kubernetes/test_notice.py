@@ -47,7 +47,7 @@ def test_a_program_that_is_stopped_has_its_whole_grace(held: HeldJob, command: s
 @pytest.mark.parametrize(
     "flags", [(), ("--need_tf_config=true", "--num_chief=0")], ids=["plain", "addressed"]
 )
-def test_a_program_ends_its_shard(held: HeldJob, flags: tuple[str, ...]) -> None:
+def test_program_of_deleted_pod_finishes_its_shard_and_exits(held: HeldJob, flags: tuple[str, ...]) -> None:
     """The replacement starts at once or, if its place has an address, when the program has ended."""
     held.limit(3)
     held.apply_program("--num_workers=2", *flags)

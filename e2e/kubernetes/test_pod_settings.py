@@ -174,7 +174,7 @@ def fields(machine: str) -> dict[str, Any]:
     }
 
 
-def test_everything_at_once(
+def test_pod_has_all_requested_volumes_variables_and_rights(
     kubectl: Kubectl,
     elasticdl: Elasticdl,
     machine: str,

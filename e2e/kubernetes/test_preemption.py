@@ -52,7 +52,7 @@ def service(replicas: int, needs: Mapping[str, str]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("slots")
-def test_three_of_four_workers(held: HeldJob) -> None:
+def test_three_of_four_preempted_workers_leave_job_running(held: HeldJob) -> None:
     first = [f"worker-{number}" for number in range(WORKERS)]
     later = [f"worker-{number}" for number in range(WORKERS, WORKERS + 3)]
     held.limit(3)

@@ -11,7 +11,7 @@ from e2e.conftest import wait_until
 from e2e.kubernetes.held import MASTER, HeldJob
 
 
-def test_fewer_pods_than_wanted(held: HeldJob) -> None:
+def test_job_runs_with_fewer_pods_under_quota(held: HeldJob) -> None:
     # The batch server is one of them, the master another.
     held.kubectl("create", "quota", "few", "--hard=pods=4")
     held.limit(3)

@@ -18,7 +18,7 @@ SIZE, TEST_SIZE, STEPS = 1437, 360, 23
 _PREDICTED = "import pyarrow.parquet as pq; print(pq.read_table('predictions.parquet')['index'].to_pylist())"
 
 
-def test_trained_further_evaluated_and_predicted(
+def test_checkpoint_on_volume_is_continued_evaluated_and_predicted(
     kubectl: Kubectl, elasticdl: Elasticdl, digits: Path
 ) -> None:
     for part in ("train", "test"):

@@ -10,7 +10,7 @@ from typing import Any
 from e2e.kubernetes.held import NAME, HeldJob
 
 
-def test_of_a_server_and_of_a_worker(held: HeldJob) -> None:
+def test_replacements_of_server_and_worker_keep_their_addresses(held: HeldJob) -> None:
     held.limit(3)
     held.start_program(
         "--job_command=python3 /held/zoo/held/peers.py",

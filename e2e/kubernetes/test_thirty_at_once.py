@@ -50,7 +50,7 @@ def throttled(kubectl: Kubectl) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("throttled")
-def test_all_are_made_and_replaced(held: HeldJob) -> None:
+def test_thirty_killed_workers_are_replaced(held: HeldJob) -> None:
     # Until all have come there is something to do for each.
     held.limit(1)
     held.start_program(f"--num_workers={MANY}")

@@ -92,7 +92,7 @@ def name(context: Path, text: str) -> None:
 
 
 @pytest.mark.usefixtures("storage")
-def test_from_a_file_of_podman_and_from_a_registry_by_buildah(
+def test_image_of_podman_archive_and_of_buildah_registry_trains(
     cluster: Cluster,
     kubectl: Kubectl,
     base: Path,
@@ -119,7 +119,7 @@ def test_from_a_file_of_podman_and_from_a_registry_by_buildah(
         ends_well(kubectl, "pulled", model="changed")
 
 
-def test_from_a_file_of_docker(
+def test_image_of_docker_archive_trains(
     cluster: Cluster,
     kubectl: Kubectl,
     elasticdl: Elasticdl,
