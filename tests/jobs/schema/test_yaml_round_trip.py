@@ -25,6 +25,7 @@ from elasticdl.jobs.schema import document
 from elasticdl.jobs.schema.flag_index import LEAVES
 from elasticdl.jobs.sections.egress import EgressGrammar, Target
 from elasticdl.jobs.sections.env_secrets import SecretEnvs
+from elasticdl.jobs.sections.hosts import HostsGrammar
 from elasticdl.jobs.sections.priority import PriorityGrammar
 from elasticdl.jobs.sections.reserved import same_place
 from elasticdl.jobs.sections.resources import ResourcesGrammar
@@ -77,6 +78,9 @@ def values_of(grammar: Grammar[Any]) -> st.SearchStrategy[Any]:
         return st.lists(
             st.builds(egress_target, networks, st.integers(0, 65535)), max_size=3, unique=True
         ).map(tuple)
+    if isinstance(grammar, HostsGrammar):
+        names = st.sampled_from(["gpu1", "bob@gpu-2.example", "10.0.0.7", "fd00::1", "on", "1e3"])
+        return st.lists(names, max_size=3, unique=True).map(tuple)
     if isinstance(grammar, SecretEnvs):
         keys = st.from_regex(grammar.key_rule.pattern, fullmatch=True)
         return st.dictionaries(keys, st.sampled_from(["mine", "on", "a.b/key", "x/_.-"]), max_size=3)
