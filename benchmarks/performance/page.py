@@ -116,5 +116,8 @@ def _problem(claim: tuple[str, str, str, str, str], results: Results) -> str:
 
 def _origin(rows: Sequence[Measured]) -> str:
     """Where and when: one entry for each run that a row is of."""
-    runs = dict.fromkeys((row.started[:10], row.commit[:12], row.cores) for row in rows)
-    return ", ".join(f"{day} at {commit} on {cores} cores" for day, commit, cores in runs)
+    runs = dict.fromkeys((row.started[:10], row.commit[:12], row.cores, row.load) for row in rows)
+    return ", ".join(
+        f"{day} at {commit} on {cores} cores with a load average of {load:.1f} before"
+        for day, commit, cores, load in runs
+    )

@@ -70,6 +70,8 @@ class Measured:
     started: str
     commit: str
     cores: int
+    # The load average when the run began: figures of a busy machine say less.
+    load: float
 
 
 def newest(folder: Path) -> dict[tuple[str, str], Measured]:
@@ -84,6 +86,7 @@ def newest(folder: Path) -> dict[tuple[str, str], Measured]:
                 started=document["started"],
                 commit=document["commit"],
                 cores=document["machine"]["cores"],
+                load=document["machine"]["load"][0],
             )
     return found
 

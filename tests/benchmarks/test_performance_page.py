@@ -25,7 +25,7 @@ def results(*, ours: float = 30.0, death: float = 0.1) -> dict[tuple[str, str], 
     ]
     return {
         (result.benchmark, result.case): Measured(
-            result=result, started="2026-11-19T20:30:00Z", commit="c" * 40, cores=2
+            result=result, started="2026-11-19T20:30:00Z", commit="c" * 40, cores=2, load=0.25
         )
         for result in found
     }
@@ -36,7 +36,7 @@ def test_table_and_plot_are_made_of_the_results() -> None:
     assert "| shards | one | 30 shards/s | 10 shards/s | 3× | ≥ 3× | pass |" in text
     assert "old" not in text
     assert "other" not in text
-    assert "Measured 2026-11-19 at cccccccccccc on 2 cores." in text
+    assert "Measured 2026-11-19 at cccccccccccc on 2 cores with a load average of 0.2 before." in text
     assert "![Ratios to the peers: shards](images/performance-shards.svg)" in text
     assert list(plots) == ["performance-shards.svg"]
     assert "one: 3" in plots["performance-shards.svg"]
