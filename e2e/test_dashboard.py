@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from e2e.browser import TIMEOUT_MILLISECONDS, DashboardProcess, Viewer, chromium
 from elasticdl.jobs.history.entries import NodeChange, NodeState, Sample, to_line
-from tests.catalog.api_server import ApiServer
+from tests.catalog.api_server import RUNNING, ApiServer
 from tests.dashboard.stored_jobs import NOW, history_of, store_job
 from tests.dashboard.test_cluster_page import put_node, put_pod, put_training_job
 
@@ -245,6 +245,34 @@ def test_jobs_are_filtered_and_deleted_behind_a_confirmation(
     expect(page.locator("dialog .notice, main .notice").first).to_have_text(re.compile("deleted|no job"))
     page.goto(f"{server.address}/#/jobs")
     expect(page.locator(".job-row")).to_have_count(1)
+
+
+def test_user_of_a_cluster_signs_in_with_their_own_token(
+    dashboard: Callable[..., DashboardProcess], view: Callable[..., Viewer]
+) -> None:
+    server = dashboard("--namespace=lab", "--cluster_auth")
+    api = ApiServer()
+    try:
+        api.kubeconfig(server.kubeconfig)
+        api.submitted()
+        api.master(**RUNNING)
+        api.said(state="running", targets={"worker": 2}, samples_done=300, samples_total=1000)
+        api.users = {"ann-token": {"username": "ann"}}
+        api.grants = {("ann", "list", "configmaps", "lab")}
+        viewer = view()
+        page = viewer.page
+        page.goto(server.address)
+        page.get_by_label("Link or token").fill("wrong")
+        page.get_by_role("button", name="Open").click()
+        viewer.shows("This token is not accepted.")
+        page.get_by_label("Link or token").fill("ann-token")
+        page.get_by_role("button", name="Open").click()
+        expect(page.locator(".job-row")).to_have_count(1)
+        page.get_by_role("link", name="Cluster").click()
+        viewer.shows("ann may not list nodes in all namespaces.")
+        assert viewer.problems == []
+    finally:
+        api.close()
 
 
 def test_cluster_with_machines_a_queue_and_what_if(

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { Chart } from "./chart.js";
 import { ago, bytes, count, dateTime, percent, short } from "./format.js";
-import { useClock, useDocument } from "./live.js";
+import { isConnectionState, useClock, useDocument } from "./live.js";
 import { Bar, Card, Notice, Stat } from "./widgets.js";
 
 const MACHINE = "machine/";
@@ -34,9 +34,8 @@ function JobLink({ job, namespace }) {
 export function ClusterPage({ onState }) {
   const [cluster, state] = useDocument("/api/cluster/stream");
   useClock();
-  const known = cluster !== null || ["live", "connecting", "offline", "unauthorized"].includes(state);
-  useEffect(() => onState(state), [state]);
-  if (!known) return html`<h1>Cluster</h1><${Notice}>${state}<//>`;
+  useEffect(() => onState(isConnectionState(state) ? state : "offline"), [state]);
+  if (cluster === null && !isConnectionState(state)) return html`<h1>Cluster</h1><${Notice}>${state}<//>`;
   if (cluster === null) return html`<p class="loading">Reading the cluster…</p>`;
   if (!cluster.summary) return html`<h1>Cluster</h1><${Notice}>${cluster.problem || "The cluster cannot be read."}<//>`;
   const machines = Object.entries(cluster)

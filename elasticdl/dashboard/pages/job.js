@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "./vendor/htm-preact.js";
 import { Chart } from "./chart.js";
 import { ago, bytes, clock, count, dateTime, duration, latency, percent, share, short, significant } from "./format.js";
-import { act, useClock, useDocument } from "./live.js";
+import { act, isConnectionState, useClock, useDocument } from "./live.js";
 import { Logs } from "./logs.js";
 import { Timeline } from "./timeline.js";
 import { Bar, Card, Confirm, Copy, Notice, Stat, State } from "./widgets.js";
@@ -15,7 +15,7 @@ export function JobPage({ name, namespace, tab = "overview", onState }) {
   const path = `/api/jobs/${encodeURIComponent(name)}`;
   const [job, state] = useDocument(`${path}/stream${query}`);
   useClock();
-  const known = ["live", "connecting", "offline", "unauthorized"].includes(state);
+  const known = isConnectionState(state);
   useEffect(() => onState(known ? state : "offline"), [state]);
   const base = `#/job/${namespace ? encodeURIComponent(namespace) : "-"}/${encodeURIComponent(name)}`;
   const shown = TABS.includes(tab) ? tab : "overview";

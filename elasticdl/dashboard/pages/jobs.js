@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/htm-preact.js";
 import { ago, count, dateTime, duration, share, short, significant } from "./format.js";
-import { useClock, useDocument } from "./live.js";
+import { isConnectionState, useClock, useDocument } from "./live.js";
 import { Bar, Notice, Sparkline, State } from "./widgets.js";
 
 const PAGE = 100;
@@ -22,7 +22,7 @@ export function JobsPage({ onState }) {
   const [shown, setShown] = useState(PAGE);
   const search = useRef(null);
   useClock();
-  useEffect(() => onState(state), [state]);
+  useEffect(() => onState(isConnectionState(state) ? state : "offline"), [state]);
   useEffect(() => setShown(PAGE), [group, kind, text]);
   useEffect(() => {
     const pressed = (event) => {
@@ -46,6 +46,7 @@ export function JobsPage({ onState }) {
         .sort((a, b) => (b.created || 0) - (a.created || 0)),
     [jobs],
   );
+  if (jobs === null && !isConnectionState(state)) return html`<h1>Jobs</h1><${Notice}>${state}<//>`;
   if (jobs === null) return html`<p class="loading">Reading the jobs…</p>`;
   const counts = Object.fromEntries(
     Object.entries(GROUPS).map(([name, states]) => [name, states ? rows.filter((row) => states.includes(row.state)).length : rows.length]),

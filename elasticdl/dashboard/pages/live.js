@@ -46,7 +46,8 @@ export function openStream(url, handlers, onState) {
     try {
       const reply = await fetch(url.replace("/stream", url.startsWith("/api/stream") ? "/jobs" : ""));
       if (reply.status === 401) return "unauthorized";
-      if (reply.status === 404) return (await reply.json()).error;
+      // What the server says: there is no such job, no cluster, or this user may not see it.
+      if ([403, 404, 503].includes(reply.status)) return (await reply.json()).error;
     } catch {
       return "offline";
     }
@@ -130,4 +131,9 @@ export function useClock(milliseconds = 5000) {
     const timer = setInterval(() => tick((n) => n + 1), milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
+}
+
+// Whether a state is one of the connection. Any other is the reason why there is no document.
+export function isConnectionState(state) {
+  return ["live", "connecting", "offline", "unauthorized"].includes(state);
 }
