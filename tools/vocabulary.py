@@ -41,7 +41,6 @@ RETIRED = {
 RETIRED_IN_DOCS = {
     "anybody": "any user, any process; or the passive",
     "comes to its end": "ends, finishes",
-    "everybody": "all users, all processes",
     "for people who": "name the place: the job's status, the log",
     "heeds": "implements, enforces",
     "in the hands of": "held by, leased to",
