@@ -171,6 +171,8 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
         import resource, signal, sys
         from elasticdl.cli.main import main
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        # A limit on the size of files would truncate what Python caches of a module, for good.
+        sys.dont_write_bytecode = True
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         sys.exit(main(["checkpoints", "export", *sys.argv[1:]]))
         """

@@ -23,6 +23,8 @@ import json, os, resource, shutil, sys
 from elasticdl.errors import UserError
 from elasticdl.master.journal import Journal
 
+# A limit on the size of files would truncate what Python caches of a module, for good.
+sys.dont_write_bytecode = True
 folder, how, step = sys.argv[1], sys.argv[2], sys.argv[3]
 if how == "disk":
     os.makedirs(folder)

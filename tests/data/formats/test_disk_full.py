@@ -22,6 +22,8 @@ from elasticdl.data.dataset import open_reader
 from elasticdl.data.formats.tfrecord_frames import TFRecordWriter, frame
 from elasticdl.errors import UserError
 
+# A limit on the size of files would truncate what Python caches of a module, for good.
+sys.dont_write_bytecode = True
 work = Path(sys.argv[1])
 reader = open_reader(str(work / "source.csv"))
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
@@ -84,6 +86,7 @@ def test_a_cache_folder_without_room(tmp_path: Path, python: Callable[..., subpr
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 100_000))
     process = python(
         "import resource, sys; from elasticdl.data.dataset import open_reader\n"
+        "sys.dont_write_bytecode = True\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))\n"
         "open_reader(sys.argv[1])",
         str(tmp_path / "x.csv.gz"),

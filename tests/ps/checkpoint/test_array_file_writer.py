@@ -68,6 +68,8 @@ def test_no_room_left(tmp_path: Path) -> None:
         from elasticdl.ps.checkpoint.array_file import NamedArrays, write_array_file
         from elasticdl.ps.core.server_errors import WriteFailed
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        # A limit on the size of files would truncate what Python caches of a module, for good.
+        sys.dont_write_bytecode = True
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
         try:
             write_array_file(sys.argv[1], NamedArrays(groups={"g": {"a": np.zeros(1_000_000)}}))

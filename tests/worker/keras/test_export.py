@@ -1,6 +1,7 @@
 """Exported models compute what the trained one did, in whatever form, and appear whole or not at all."""
 
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,10 @@ def test_place_that_cannot_be_written(trained: Callable[..., Any], tmp_path: Pat
 
 
 @pytest.fixture
-def no_room() -> Iterator[None]:
+def no_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No file may grow beyond a few bytes: what writing to a full disk is like, without one."""
+    # A limit on the size of files would truncate what Python caches of a module, for good.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     yield

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,8 +146,10 @@ def test_a_place_that_cannot_be_written(trainer_of: Any, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def small_disk() -> Iterator[None]:
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No file can grow beyond 4 KB: the nearest to a full disk that a process can do to itself."""
+    # A limit on the size of files would truncate what Python caches of a module, for good.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))

@@ -237,11 +237,15 @@ def test_killed_while_it_saves_it_leaves_the_file_before(job: Job, tmp_path: Pat
     np.testing.assert_array_equal(read_array_file(path).groups["trainable"]["a"], 0)
 
 
-def test_full_disk_is_reported_with_the_path(tmp_path: Path, token: str) -> None:
+def test_full_disk_is_reported_with_the_path(
+    tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A limit on the size of files stands for a full disk."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A limit on the size of files would truncate what Python caches of a module, for good.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     # Inherited by the process; 100 KB are enough for everything but the parameters.
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
