@@ -114,6 +114,12 @@ def test_broken_jobs_are_reported_and_block_no_others(start: Start, jobs: Traini
     controller = start("only")
     jobs.slow_down()
     jobs.create("image-missing", 1, 1, image="no-such-image:1")
+    lost = {"name": "lost", "configMap": {"name": "no-such-map"}}
+    mount = {"name": "lost", "mountPath": "/lost"}
+    missing = jobs.document("volume-missing", 1, 1, volumes=[lost], volumeMounts=[mount])
+    # The devices are for the others.
+    del missing["spec"]["trainer"]["resources"]["requests"][DEVICE]
+    jobs.apply(missing)
     jobs.create("too-large", DEVICES + 1, DEVICES + 2)
     jobs.create("suspended", 1, 1, suspend=True)
     wrong = jobs.document("wrong", 3, 2)
@@ -128,6 +134,7 @@ def test_broken_jobs_are_reported_and_block_no_others(start: Start, jobs: Traini
 
         for name, kind, value, reason in (
             ("image-missing", "Stalled", "True", "ImageMissing"),
+            ("volume-missing", "Stalled", "True", "VolumeNotMounted"),
             ("too-large", "Admitted", "False", "DoesNotFit"),
             ("suspended", "Suspended", "True", "Suspended"),
             ("wrong", "Valid", "False", "InvalidSpec"),
@@ -141,6 +148,7 @@ def test_broken_jobs_are_reported_and_block_no_others(start: Start, jobs: Traini
             "same": "Running",
             "suspended": "Suspended",
             "too-large": "Pending",
+            "volume-missing": "Starting",
             "wrong": "Invalid",
         }
         message = jobs.condition("wrong", "Valid")["message"]
@@ -162,7 +170,7 @@ def test_broken_jobs_are_reported_and_block_no_others(start: Start, jobs: Traini
         for each, name in ((jobs, "wrong"), (jobs, "same"), (others, "same")):
             each.ends_exactly(name)
         others.delete("same")
-    for name in ("image-missing", "too-large", "suspended", "wrong", "same"):
+    for name in ("image-missing", "volume-missing", "too-large", "suspended", "wrong", "same"):
         jobs.delete(name)
     assert controller.stop() == 0
 

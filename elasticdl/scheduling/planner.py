@@ -215,6 +215,9 @@ class _KnownState:
         self.pods.update((pod.key, pod) for pod in changes.pods)
         self.jobs.update((job.key, job) for job in changes.jobs)
         self.orphans |= {pod.job_key for pod in changes.pods if pod.job_key is not None} - self.jobs.keys()
+        if changes.removed_jobs:
+            # Their pods may outlive them, and find a job of the same name.
+            self.orphans |= {*changes.removed_jobs} & {pod.job_key for pod in self.pods.values()}
 
     def state(self) -> ClusterState:
         return ClusterState(

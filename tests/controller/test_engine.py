@@ -431,10 +431,8 @@ def test_master_that_its_machine_does_not_start_stalls_the_job_until_it_runs() -
     assert not is_stalled(status_of(cluster.actions()))
 
 
-@pytest.mark.parametrize(("failures", "ready", "is_loop"), [(1, 0, False), (2, 0, True), (2, 1, False)])
-def test_workers_that_end_again_and_again_stall_the_job_while_none_is_ready(
-    failures: int, ready: int, is_loop: bool
-) -> None:
+@pytest.mark.parametrize(("failures", "ready", "is_loop"), [(0, 0, False), (1, 0, True), (1, 1, False)])
+def test_failed_worker_stalls_the_job_while_none_is_ready(failures: int, ready: int, is_loop: bool) -> None:
     cluster = FakeCluster()
     spec = cluster.run(training_job(high=1))
     ended = tuple(

@@ -70,6 +70,18 @@ def test_removed_job_with_pods_leaves_them_as_pods_of_others() -> None:
     assert result == plan(replace(now, jobs=now.jobs[1:]))
 
 
+def test_job_that_comes_back_counts_the_pods_that_it_had() -> None:
+    now = _start(1)
+    planner = Planner()
+    planner.plan(now)
+    back = now.jobs[0]
+    planner.replan(Changes(now_seconds=NOW, removed_jobs=(back.key,)))
+    assert planner.replan(Changes(now_seconds=NOW, jobs=(back,))) == plan(now)
+    ended = next(pod for pod in now.pods if pod.job_key == back.key)
+    result = planner.replan(Changes(now_seconds=NOW, removed_pods=(ended.key,)))
+    assert result == plan(replace(now, pods=tuple(pod for pod in now.pods if pod is not ended)))
+
+
 def test_job_that_adopts_pods_counts_them() -> None:
     now = _start(2)
     planner = Planner()

@@ -24,7 +24,6 @@ from elasticdl.scheduling.decisions import Decision
 _WORKER = "worker"
 # Why nodes have ended that would end again.
 _OWN_FAULTS = (EndReason.ERROR.value, EndReason.OUT_OF_MEMORY.value, EndReason.CANNOT_START.value)
-_FAILURES_OF_A_LOOP = 2
 # Phases of pods that have ended.
 ENDED_PHASES = ("Succeeded", "Failed")
 
@@ -131,7 +130,9 @@ class JobView:
         return self._reported_trouble()
 
     def _reported_trouble(self) -> str:
-        """What the master reports of its nodes: one that its machine does not start, or none that gets to work."""
+        """What the master reports of its nodes: one that its machine does not start, or failures and no worker at work.
+        Of a worker that fails again and again, masters report the last one.
+        """
         if self.record is None or self.record.status.state.is_final:
             return ""
         nodes = self.record.status.nodes
@@ -139,7 +140,7 @@ class JobView:
             if node.phase == NodePhase.PENDING.value and node.message:
                 return f"{node.name}: {node.message}"
         failed = [node for node in nodes if node.reason in _OWN_FAULTS]
-        if len(failed) >= _FAILURES_OF_A_LOOP and not self.record.status.ready_nodes(_WORKER):
+        if failed and not self.record.status.ready_nodes(_WORKER):
             return f"{failed[-1].name}: it has ended ({failed[-1].message})"
         return ""
 
