@@ -191,7 +191,7 @@ def test_program_with_the_token_closes_the_port_for_calls_that_change_anything(m
 
 
 def test_restored_checkpoint_of_a_program_without_the_token_is_in_the_audit(master: Master) -> None:
-    """Whoever it is: a checkpoint can say that nothing is left to do."""
+    """It may be a stranger: a checkpoint can say that nothing is left to do."""
 
     async def talk(own: Any, public: Any) -> None:
         await announce(public, num_minibatches_per_shard=1)
