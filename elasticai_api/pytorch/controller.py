@@ -535,7 +535,9 @@ class _ProgramReplica(ModuleReplica):
             gradient = parameter.grad
             if gradient is None:
                 continue
-            if not torch.isfinite(gradient.coalesce().values() if gradient.is_sparse else gradient).all():
+            values = gradient.coalesce().values() if gradient.is_sparse else gradient
+            # A NaN or an infinity is in the sum, too, which costs less. It may overflow without one.
+            if not torch.isfinite(values.sum()) and not torch.isfinite(values).all():
                 raise NonFiniteError(
                     f"The averaged gradient of {name} is not finite (NaN or infinity): the step is not made. A smaller "
                     "learning rate, clipped gradients or other data may help. A function for controller.before_step "

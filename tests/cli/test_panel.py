@@ -143,3 +143,16 @@ def test_remarks_on_the_model_are_shown_once(
     shown = capsys.readouterr().out
     assert remark not in shown
     assert shown.count(late) == 1
+
+
+def test_worker_that_failed_is_shown_with_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its shard is tried again: without this the error would be in a log only, if the next worker succeeds."""
+    failed = node(
+        "worker-0",
+        phase="failed",
+        reason="error",
+        message="exit code 1; last output: RuntimeError: no such label",
+    )
+    display = make_display(quiet=False)
+    display.progressed(JobStatus.from_json({**STATUS, "nodes": [failed, node("worker-1")]}))
+    assert "worker-0: ended: error (RuntimeError: no such label)\n" in capsys.readouterr().out

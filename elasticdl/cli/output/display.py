@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from elasticdl.catalog.job import NodeUsage
 from elasticdl.catalog.observer import JobObserver
-from elasticdl.cli.output.node_rows import node_state
+from elasticdl.cli.output.node_rows import last_output, node_state
 from elasticdl.cli.output.panel import StatusPanel, panel
 from elasticdl.cli.output.progress_text import format_metrics, last_evaluation, one_line, without_effect
 from elasticdl.errors import UserError
@@ -101,7 +101,8 @@ class _Lines(Display):
             state = node_state(node)
             if self._nodes.get(node.name) != state:
                 self._nodes[node.name] = state
-                self.note(f"{node.name}: {state}")
+                said = last_output(node)
+                self.note(f"{node.name}: {state}{f' ({said})' if said else ''}")
 
     def note(self, text: str) -> None:
         print(text, flush=True)

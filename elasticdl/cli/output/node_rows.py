@@ -18,6 +18,7 @@ from elasticdl.jobs.status import JobStatus, NodeReport, ServerReport
 _ENDED_NAMES = 3
 # Fewer nodes than this are not grouped.
 _FEWEST_IN_GROUP = 3
+_LONGEST_OUTPUT = 200
 _FAILURES = ("killed", "error", "out of memory", "cannot start")
 _PLURALS = {"worker": "workers", "ps": "ps", "chief": "chiefs", "evaluator": "evaluators"}
 
@@ -44,6 +45,13 @@ def node_state(node: NodeReport) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(node.unresponsive_since_seconds))
         return f"{_unresponsive(node)} since {moment}"
     return "working" if node.has_joined else "starting"
+
+
+def last_output(node: NodeReport) -> str:
+    """Returns what a node that failed wrote last: of a program, the error of its traceback."""
+    if not _is_ended(node) or node.reason != "error":
+        return ""
+    return node.message.partition("last output: ")[2][:_LONGEST_OUTPUT]
 
 
 def state_style(state: str) -> str:
