@@ -62,14 +62,14 @@ CASES: list[tuple[str, dict[str, str], int, list[str]]] = [
     ),
     (
         "all workers are missing",
-        {'elasticdl_nodes_wanted{job="a", role="worker"}': "4x30"},
+        {'elasticdl_nodes_desired{job="a", role="worker"}': "4x30"},
         20,
         ["ElasticDLJobLacksWorkers"],
     ),
     (
         "all workers run",
         {
-            'elasticdl_nodes_wanted{job="a", role="worker"}': "4x30",
+            'elasticdl_nodes_desired{job="a", role="worker"}': "4x30",
             'elasticdl_nodes{job="a", role="worker", state="running"}': "4x30",
             'elasticdl_nodes{job="a", role="worker", state="failed"}': "2x30",
         },

@@ -38,10 +38,10 @@ def exposition_of(status: JobStatus, **labels: str) -> Exposition:
 
 def _add_progress(out: Exposition, status: JobStatus) -> None:
     out.gauge("elasticdl_samples_done", "Samples that are done, of all epochs.", status.samples_done)
-    out.gauge("elasticdl_samples_wanted", "Samples of all epochs.", status.samples_desired)
+    out.gauge("elasticdl_samples_desired", "Samples of all epochs.", status.samples_desired)
     out.gauge("elasticdl_samples_per_second", "Samples done in the last seconds.", status.samples_per_second)
     out.gauge("elasticdl_epoch", "Epochs that are done.", status.epoch)
-    out.gauge("elasticdl_epochs_wanted", "Epochs that the job has.", status.epochs)
+    out.gauge("elasticdl_epochs_desired", "Epochs that the job has.", status.epochs)
     out.gauge("elasticdl_step", "Batches of all workers.", status.step)
     out.gauge("elasticdl_loss", "The mean loss in the newest report of a worker.", status.loss)
     out.gauge("elasticdl_started_seconds", "When the job's master started.", status.start_time)
@@ -63,7 +63,7 @@ def _add_nodes(out: Exposition, status: JobStatus) -> None:
     for (role, phase), count in sorted(nodes.items()):
         out.gauge("elasticdl_nodes", "Nodes that the job has or had.", count, role=role, state=phase)
     for role, wanted in status.desired_nodes.items():
-        out.gauge("elasticdl_nodes_wanted", "Nodes that the job should have.", wanted, role=role)
+        out.gauge("elasticdl_nodes_desired", "Nodes that the job should have.", wanted, role=role)
 
 
 def _add_server(out: Exposition, server: ServerReport) -> None:

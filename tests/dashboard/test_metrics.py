@@ -64,7 +64,7 @@ def test_nodes(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_nodes{role=worker,state=running}"] == "2.0"
     assert found["elasticdl_nodes{role=worker,state=failed}"] == "1.0"
-    assert found["elasticdl_nodes_wanted{role=ps}"] == "1.0"
+    assert found["elasticdl_nodes_desired{role=ps}"] == "1.0"
 
 
 def test_servers(status: JobStatus) -> None:
