@@ -44,7 +44,8 @@ class _Model(torch.nn.Module):
 
 
 def _arguments(folder: Path, **more: Any) -> Any:
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     return transformers.TrainingArguments(
         **{
             "output_dir": str(folder),
@@ -66,7 +67,6 @@ def test_transformers_trainer_steps_once_for_batches_of_all_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a job of two workers does: two batches a step. The clipped norm is that of both."""
-    pytest.importorskip("transformers")
     from elasticai_api.transformers.trainer import ElasticTrainer
 
     monkeypatch.setenv("WORKER_NUM", "2")
@@ -100,7 +100,6 @@ def test_transformers_trainer_steps_once_for_batches_of_all_workers(
 def test_transformers_arguments_of_another_ledger_are_refused(
     tmp_path: Path, arguments: dict[str, Any], words: str
 ) -> None:
-    pytest.importorskip("transformers")
     from elasticai_api.transformers.trainer import ElasticTrainer
 
     with pytest.raises(ElasticError, match=words):
@@ -108,7 +107,6 @@ def test_transformers_arguments_of_another_ledger_are_refused(
 
 
 def test_transformers_trainer_does_not_skip_batches(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
     from elasticai_api.transformers.trainer import ElasticTrainer
 
     trainer = ElasticTrainer(model=_Model(), args=_arguments(tmp_path), train_dataset=_Rows())
@@ -120,12 +118,13 @@ def _fit(
     tmp_path: Path, *, schedule_by: str = "step", **options: Any
 ) -> tuple[Any, Any, list[tuple[int, int]]]:
     """Returns the trainer, the module, and epoch and step of each validation."""
-    lightning = pytest.importorskip("lightning")
+    import lightning
+
     from elasticai_api.lightning.callback import ElasticCallback
 
     validated: list[tuple[int, int]] = []
 
-    class Module(lightning.LightningModule):  # type: ignore[name-defined]
+    class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)

@@ -18,7 +18,7 @@ function amount(name, value) {
   return name.includes("memory") || name.includes("storage") ? bytes(value) : short(value);
 }
 
-// A, B, … Z, A1, B1, …: told apart without colours, too.
+// A, B, … Z, A1, B1, …: distinguishes jobs without colours, too.
 function mark(index) {
   return `${String.fromCharCode(65 + (index % 26))}${index >= 26 ? Math.floor(index / 26) : ""}`;
 }
