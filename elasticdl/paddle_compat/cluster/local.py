@@ -18,12 +18,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
-from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, die_with_parent, tail
+from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, tail
 from elasticdl.paddle_compat.cluster.variables import Variables, check_port_range
+from elasticdl.platforms.local.process_tree import die_with_parent
 
 log = logging.getLogger("elasticdl.paddle")
 
@@ -93,7 +95,7 @@ class LocalRun:
             stdin=subprocess.DEVNULL,
             stdout=shown,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
 
     def _write(self, file: Path) -> None:

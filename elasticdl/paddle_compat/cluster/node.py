@@ -15,7 +15,6 @@ Failure modes
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import logging
 import os
@@ -29,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -45,6 +45,7 @@ from elasticdl.paddle_compat.cluster.membership import (
 from elasticdl.paddle_compat.cluster.network import check_ports, interface_address, interfaces
 from elasticdl.paddle_compat.cluster.passes import newest_pass
 from elasticdl.paddle_compat.cluster.variables import Variables, read_variables
+from elasticdl.platforms.local.process_tree import die_with_parent
 
 if TYPE_CHECKING:
     from elasticdl.paddle_compat.cluster.pods import JobPods
@@ -54,7 +55,6 @@ log = logging.getLogger("elasticdl.paddle")
 COMMENT = "paddle_process_by_paddle"
 # Variables by which `elasticdl paddle run` describes a node that is a process.
 MEMBERS_FILE, OWN_UID = "ELASTICDL_PADDLE_MEMBERS", "ELASTICDL_PADDLE_UID"
-_PR_SET_PDEATHSIG = 1
 # The volume does not let this user read or write.
 DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # A file has the name of a folder, or the other way round.
@@ -331,7 +331,7 @@ def _process(
             stdout=subprocess.PIPE if shown else sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
         copier = None
         if shown:
@@ -367,11 +367,6 @@ def _package_root() -> str:
     return str(Path(__file__).resolve().parents[3])
 
 
-def die_with_parent() -> None:
-    """Asks the kernel to kill this process when the one that started it dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def let_forks_die() -> None:
     """Makes each process that the main thread forks die with this one.
 
@@ -387,10 +382,7 @@ def let_forks_die() -> None:
 
     def in_child() -> None:
         if parent:
-            die_with_parent()
-            if os.getppid() != parent:
-                # It has died before the kernel was asked.
-                os._exit(128 + signal.SIGKILL)
+            die_with_parent(parent)
 
     os.register_at_fork(before=before, after_in_child=in_child)
 

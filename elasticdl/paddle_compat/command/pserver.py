@@ -14,9 +14,9 @@ from pathlib import Path
 from elasticdl.errors import UserError
 from elasticdl.paddle_compat.cluster.arguments import Arguments
 from elasticdl.paddle_compat.cluster.network import check_ports, interface_address, interfaces
-from elasticdl.paddle_compat.cluster.node import die_with_parent
 from elasticdl.paddle_compat.command.roles import hosts_of, server_variables
 from elasticdl.paddle_compat.config.loader import is_fleet_script, load_configuration, load_provider
+from elasticdl.platforms.local.process_tree import die_with_parent
 
 
 def serve(arguments: Arguments) -> int:
@@ -29,13 +29,14 @@ def serve(arguments: Arguments) -> int:
     # Before forking, so that its modules are shared.
     import paddle  # noqa: F401
 
+    parent = os.getpid()
     children = {}
     for port in ports:
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
         if child == 0:
-            die_with_parent()
+            die_with_parent(parent)
             os.environ.update(server_variables(arguments, address, port))
             code = 1
             try:
