@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import signal
@@ -70,8 +71,13 @@ def job(data: Path, tmp_path: Path) -> Path:
 
 
 def _free_port() -> int:
-    """The first of as many as a node needs, free at the moment on the addresses of all nodes."""
-    for first in range(21000, 30000, PORTS):
+    """The first of as many as a node needs, free at the moment on the addresses of all nodes.
+
+    Tests that run at the same time have ranges of their own: servers bind their ports seconds after this.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    start = 21000 + 1000 * (worker % 9)
+    for first in range(start, start + 1000 - PORTS, PORTS):
         try:
             for host in range(1, NODES + 1):
                 for port in range(first, first + PORTS):
@@ -81,6 +87,14 @@ def _free_port() -> int:
             continue
         return first
     raise AssertionError("no free ports")
+
+
+def _wait_until(
+    condition: Callable[[], bool], what: str, *, process: subprocess.Popen[str], job: Path
+) -> None:
+    """Fails as soon as the run has ended."""
+    wait_until(lambda: condition() or process.poll() is not None, what)
+    assert condition() or process.poll() is None, (job / "run.log").read_text()
 
 
 @contextmanager
@@ -126,7 +140,7 @@ def test_recommendation_goes_on_when_a_node_is_killed(job: Path) -> None:
     output = job / "output"
     words = ("--num_passes=6", "--config_args=size=16,batch_size=100")
     with _running(job, "recommendation", *words) as process:
-        wait_until(lambda: (newest_pass(output) or 0) >= 1, "the second pass")
+        _wait_until(lambda: (newest_pass(output) or 0) >= 1, "the second pass", process=process, job=job)
         _kill_node(process, 1)
         code = process.wait(timeout=DEADLINE)
     log = (job / "run.log").read_text()
@@ -170,7 +184,7 @@ def test_node_killed_in_each_phase_of_an_attempt_loses_no_pass(job: Path) -> Non
     ]
     with _running(job, "quick_start", "--num_passes=3", nodes=2) as process:
         for name, is_reached, victim in phases:
-            wait_until(is_reached, name)
+            _wait_until(is_reached, name, process=process, job=job)
             _kill_node(process, victim)
         code = process.wait(timeout=DEADLINE)
     log = (job / "run.log").read_text()
