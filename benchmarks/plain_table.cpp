@@ -1,8 +1,8 @@
-// The peer of the benchmark `tables`: what one writes in an hour. Open addressing with keys and places side by side,
-// half full at most, rows in one array in the order of their making, Adagrad in a loop. `fetched` adds what makes the
-// most difference in memory that does not fit the cache: entries and rows are fetched a group ahead.
+// The peer of the benchmark `tables`: a straightforward table. Open addressing with keys and positions side by side, at
+// most half full, rows in one array in the order of their creation, Adagrad in a loop. `fetched` adds the optimization
+// with the largest effect for memory that does not fit into the cache: entries and rows are prefetched a group ahead.
 //
-// And the bound: a gather whose places are known.
+// And the bound: a gather with known positions.
 
 #include <sys/mman.h>
 
