@@ -26,7 +26,7 @@ struct Table {
   float *values, *slots;
 };
 
-// Huge pages, as a table of this size wants them.
+// Huge pages, for the size of the table.
 void* memory(size_t bytes) {
   void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) std::abort();
@@ -109,7 +109,7 @@ void table_adagrad(Table* table, const int64_t* ids, int64_t n, const float* gra
   });
 }
 
-// The places are known: what memory can give.
+// Known positions: the bound by memory bandwidth.
 void places_gather(Table* table, const int64_t* places, int64_t n, float* out) {
   const int64_t width = table->width;
   constexpr int64_t ahead = 32;
