@@ -28,13 +28,17 @@ def test_record_has_form(record: Path) -> None:
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 def test_files_named_by_record_exist(record: Path) -> None:
-    missing = [path for path in _FILE.findall(record.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
+    missing = [
+        path for path in _FILE.findall(record.read_text(encoding="utf-8")) if not (ROOT / path).exists()
+    ]
     assert missing == []
 
 
 def test_index_lists_each_record_once_in_order() -> None:
     rows = re.findall(
-        r"^\| \[(\d{4})\]\((\S+)\) \| .+ \|$", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| \[(\d{4})\]\((\S+)\) \| .+ \|$",
+        (FOLDER / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert [name for _, name in rows] == [record.name for record in RECORDS]
     assert all(name.startswith(f"{number}-") for number, name in rows)
