@@ -1,5 +1,5 @@
-"""Every speed we claim, measured here against a peer in the same run, and compared with its target.
+"""Measures every speed we claim against a peer in the same run, and compares it with its target.
 
-`python -m benchmarks` runs all of it; see README.md in this folder. Each module named in `__main__` measures
-one claim and returns `report.Result`s; the others start what is measured.
+`python -m benchmarks` runs all benchmarks; README.md in this folder describes them. Each module that `__main__` names
+measures one claim and returns `report.Result`s; the other modules are the programs and processes under test.
 """

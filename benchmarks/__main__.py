@@ -1,5 +1,5 @@
-"""`python -m benchmarks [NAME ...]`: measures, prints and saves each result as it is found, and ends with 1 if a target
-was missed.
+"""`python -m benchmarks [NAME ...]`: measures, prints and saves each result as it is found. The exit code is 1 if a
+target was missed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ NAMES = (
     "controller_scale",
     "cost_curves",
 )
-# Only where it is asked for: there has to be a cluster, or root on Debian.
+# Only by name: they need a cluster, or root on Debian.
 MORE_NAMES = ("kubernetes", "elastic_cluster", "paddle_cluster", "controller_process")
-# One figure for each claim in ten minutes, and of some only a part: the one whose name has this.
+# --brief: one figure for each claim in ten minutes; of some benchmarks only the cases with this in their name.
 _ONLY = "ELASTICDL_BENCHMARK_ONLY"
 BRIEF = {
     "master_shards": "",
@@ -60,19 +60,17 @@ def main() -> int:
         help=f"which: {', '.join((*NAMES, *MORE_NAMES))}; all but {', '.join(MORE_NAMES)} if none is named",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="once and short: shows that it runs, not how fast"
+        "--quick", action="store_true", help="once and short: checks that it runs, not how fast"
     )
     parser.add_argument(
         "--brief", action="store_true", help="one figure for each claim, once, in ten minutes"
     )
-    parser.add_argument(
-        "--repeat", type=int, default=0, help="repetitions of each, of which the median counts (5)"
-    )
+    parser.add_argument("--repeat", type=int, default=0, help="repetitions of each; the median counts (5)")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="PATH",
-        help="write each result there too, as soon as it is there: a file, or a folder that gets one for each run",
+        help="also write each result to this file as soon as it is measured; in a folder, one file per run",
     )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in (*NAMES, *MORE_NAMES)]
@@ -83,10 +81,10 @@ def main() -> int:
     if arguments.brief and arguments.quick:
         parser.error("--brief measures and --quick does not: give one of them")
     repeat = arguments.repeat or (1 if arguments.quick or arguments.brief else 5)
-    # As in an installed package, and as in the peers: else every process would compile our modules again.
+    # As in an installed package, and as for the peers: otherwise every process would compile our modules again.
     for package in ("elasticai_api", "elasticdl", "benchmarks"):
         compileall.compile_dir(str(ROOT / package), quiet=1)
-    # What others have written, our environments install without compiling it: the first process that needs it does.
+    # Dependencies are installed without bytecode: the first process that imports them compiles them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     log = RunLog(arguments.json, quick=arguments.quick, repeat=repeat)
     results: list[Result] = []
@@ -106,7 +104,7 @@ def main() -> int:
 
 
 def _measured(name: str, *, quick: bool, repeat: int) -> Iterator[Result]:
-    """The results of one benchmark; one that comes to nothing keeps no other from being measured."""
+    """Returns the results of one benchmark. A benchmark that fails does not prevent the others."""
     try:
         yield from importlib.import_module(f"benchmarks.{name}").run(quick=quick, repeat=repeat)
     except Stuck as stuck:
@@ -124,15 +122,15 @@ def _measured(name: str, *, quick: bool, repeat: int) -> Iterator[Result]:
 
 
 def _heed_signals() -> None:
-    """Makes signals also end what the benchmark has started: jobs, processes, namespaces."""
+    """Makes signals also clean up what the benchmark has started: jobs, processes, namespaces."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        # Once: what is under way then is the end.
+        # Only once: a second signal must not interrupt the cleanup.
         signal.signal(number, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Under nohup the latter is to be ignored.
+        # Under nohup, SIGHUP stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
 

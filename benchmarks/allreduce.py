@@ -1,10 +1,10 @@
-"""Elastic all-reduce: its speed against DistributedDataParallel, and what a worker that dies or comes costs.
+"""Elastic all-reduce: its speed against DistributedDataParallel, and the cost of a worker that dies or joins.
 
-The same network of 25 million parameters in two processes of one thread each, over gloo on this machine. The time
-lost by a death is the time from the kill to the end of the next step of those who are left, less what a step takes.
-Under torchrun, which ends and starts all processes, those of the next attempt count: that they would still have to
-read a checkpoint and to train again what came after it is not counted against it. A worker that joins is ready when the
-master says so; what counts is the end of the first step that it takes part in, less what a step takes.
+The same network of 25 million parameters in two processes of one thread each, over gloo on this machine. The time lost
+by a death is the time from the kill to the end of the next step of the survivors, minus the duration of a step.
+torchrun kills and restarts all processes, so the next step of the new attempt counts; that these would also have to
+read a checkpoint and repeat the steps after it is not included. A joining worker is ready when the master reports it;
+what counts is the end of the first step that it takes part in, minus the duration of a step.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from benchmarks.report import Result, at_least, at_most_more
 
 NAME = "allreduce"
 _PROGRAM = "benchmarks.allreduce_program"
-# Steps that are not under way yet: memory is allocated, connections are made.
+# Warm-up steps: memory is allocated, connections are made.
 _WARM_UP = 5
-# A restart takes some ten seconds.
+# A restart takes about ten seconds.
 _PEER_SECONDS = 120.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _READY = re.compile(r"^(\S+ \S+) .*Round \d+: worker-\d+, worker-\d+\.", re.MULTILINE)
@@ -87,7 +87,7 @@ def _speed(steps: list[Step]) -> float:
 
 
 def _read(folder: Path, node: str = "") -> list[Step]:
-    """The steps of one process, or of the one that made most."""
+    """The steps of one process, or of the one with the most."""
     found: list[list[Step]] = []
     for file in folder.glob(f"{node}*"):
         lines = [line.split() for line in file.read_text().splitlines()]
@@ -153,7 +153,7 @@ def _elastic_death() -> _Death:
     with _job(_ENDLESS) as (stamps, folder, _):
 
         def steps(size: int, after: float, count: int) -> list[Step] | None:
-            """Of the one that lives: so many of its steps with so many members."""
+            """Waits until the survivor has made so many steps with so many members."""
             found = [s for s in _read(stamps, "worker-0") if s[2] == size and s[0] > after]
             return found if len(found) >= count else None
 
@@ -164,17 +164,17 @@ def _elastic_death() -> _Death:
             process.send_signal(signal.SIGKILL)
         alone = wait_until(lambda: steps(1, killed, 5), "the other goes on")
         before = max(s[0] for s in _read(stamps, "worker-0") if s[0] <= alone[0][0] and s[2] == 2)
-        # The step under way is done by one alone, as the next ones are.
+        # The current step is completed by one member, as are the next ones.
         lost = alone[0][0] - before - _usual(alone)
         joined = wait_until(lambda: steps(2, alone[0][0], 1), "the replacement takes part")[0]
         ready = _READY.findall((folder / "logs" / "master.log").read_text())[-1]
         moment = datetime.datetime.strptime(ready, "%Y-%m-%d %H:%M:%S,%f").timestamp()
-        # A step of the one may just have begun when the other comes; then comes one of both.
+        # The survivor may have just begun a step when the other joins; the next one is of both.
         return _Death(lost=lost, joined=joined[0] - moment - _usual(alone) - _usual(together))
 
 
 def _restart() -> float:
-    """How long the peer takes; infinity if its processes never find each other again, which happens."""
+    """The time of the peer; infinity if its processes never find each other again, which happens."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stamps = folder / "stamps"
@@ -198,7 +198,7 @@ def _restart() -> float:
             except Stuck:
                 first = math.inf
             last = max(s[0] for file in files for s in _read(stamps, file.name))
-            # Its processes have a session of their own, and outlive being killed.
+            # Its processes have a session of their own, and survive the kill of their parent.
             torchrun.terminate()
             torchrun.wait(timeout=60)
             return first - last - usual

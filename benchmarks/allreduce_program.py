@@ -1,8 +1,8 @@
-"""One training program, three ways: elastic all-reduce, plain DistributedDataParallel, and that under torchrun.
+"""One training program in three variants: elastic all-reduce, plain DistributedDataParallel, and that under torchrun.
 
-`python -m benchmarks.allreduce_program WAY STEPS STAMPS`: trains a network of 25 million parameters on numbers in
-memory, in as many processes as are started, and writes a line for every step into a file in STAMPS: when it was
-done, its number, and how many processes took part.
+`python -m benchmarks.allreduce_program WAY STEPS STAMPS`: trains a network of 25 million parameters on data in memory,
+in as many processes as are started. For every step it writes a line into a file in STAMPS: the time of its end, its
+number, and the number of processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def model() -> Any:
 
 
 class Numbers(Dataset[Any]):  # type: ignore[misc]
-    """A few samples, again and again: as many as are asked for."""
+    """A few samples, repeated as often as needed."""
 
     def __init__(self, steps: int) -> None:
         self._size = 2 * BATCH * steps

@@ -1,9 +1,8 @@
-"""Allocation of nodes to jobs: our planner against EDL's rule, Tiresias, gangs and fixed sizes, simulated in the
-same run.
+"""Simulates the allocation of nodes to jobs: our planner against EDL's rule, Tiresias, gangs and fixed sizes.
 
-The built-in scenarios need nothing. The workloads of the Pollux paper are read from a folder that
-`ELASTICDL_TRACES` names (or `--traces`, if the module is run by itself); without it they are left out.
-Calibration comes first: the figures of the peers are compared with the published ones before ours count.
+The built-in scenarios need no input. The workloads of the Pollux paper are read from the folder that `ELASTICDL_TRACES`
+names (or `--traces`, if the module is run directly); without it they are omitted. Calibration comes first: the
+simulated figures of the peers are compared with the published ones, and only then with ours.
 
     python -m benchmarks cluster_scenarios
     python -m benchmarks.cluster_scenarios --traces FOLDER [--resize_cost 30] [--load 2]
@@ -34,7 +33,7 @@ TIRESIAS = (2474.0, 5145.0, 3876.0, 3280.0)
 # Waiting times of the ten published runs of EDL case 1: their smallest, largest and mean.
 EDL_WAITING = (24.0, 85.0, 47.2)
 STATIC_WAITING = 308.5
-# Plateaus are measured where the last job has long been submitted.
+# Plateaus are measured long after the last job was submitted.
 _PLATEAU = 330.0
 _TRAINER, _SERVER, _MASTER = 5_000, 4_000, 1_000
 
@@ -68,7 +67,7 @@ def packing_limit(free: Sequence[int], *, servers: int, trainers: int, masters: 
     """Returns the most CPU (milli) that the jobs could use with the best placement of their pods.
 
     Dynamic programming over machines: the most trainers for each number of parameter servers placed.
-    Masters are small enough for what is left over.
+    Masters are small enough for the remaining CPU.
     """
     none = -(10**9)
     best = [0] + [none] * servers
@@ -175,7 +174,7 @@ def _edl_case2() -> list[Result]:
     total = sum(machine.allocatable[CPU] for machine in workload.machines)
 
     def measure(now: float, done: int, jobs: int) -> None:
-        # Where the cluster's scheduler has put NGINX is given; the jobs can only use the rest.
+        # The placement of NGINX by the cluster's scheduler is given; jobs can only use the rest.
         while moments and now >= moments[0]:
             moments.pop(0)
             used = simulation.service_use()
@@ -216,7 +215,7 @@ def _edl_case2() -> list[Result]:
 
 
 def _slowest_step(run: RunResult) -> float:
-    """Seconds until all wanted replicas of a service ran, the slowest time that more of them were wanted."""
+    """Seconds from an increase of the desired replicas of a service until all ran; the slowest."""
     slowest = 0.0
     missing_since: float | None = 0.0
     target = 0
@@ -256,7 +255,7 @@ def _two_jobs() -> list[Result]:
 
 
 def two_job_optimum() -> float:
-    """Until both jobs are done if resizes took no time: the second runs on one worker until the first is done."""
+    """Time until both jobs are done if resizes take no time: the second has one worker until the first is done."""
     workload = two_jobs()
     start = workload.rules.pod_start
     alone = 380.0

@@ -1,4 +1,4 @@
-"""The objects of a cluster on which 1,000 TrainingJobs run with 10,000 pods, as an API server has them."""
+"""The objects of a cluster with 1,000 running TrainingJobs and 10,000 pods, as an API server returns them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from elasticdl.platforms.platform import NodeRequest
 Document = dict[str, Any]
 JOBS, WORKERS, PODS_ON_A_MACHINE = 1_000, 9, 25
 NOW = 1_700_000_000.0
-# How often a master writes its report.
+# Interval of a master's reports.
 WRITE_SECONDS = 2.0
 
 
 def running_cluster(jobs: int) -> tuple[list[Document], list[JobSpec]]:
-    """All objects of a cluster in which every job runs with its maximum, and there is room for one more."""
+    """All objects of a cluster in which every job has its maximum size and one more job fits."""
     pods = jobs * (WORKERS + 1)
     documents = [machine(number) for number in range(pods // PODS_ON_A_MACHINE + 2)]
     specs = []
     engine = Engine()
-    # The specs are those that a controller would start the jobs with.
+    # The specs with which a controller would start the jobs.
     for number in range(jobs):
         job = training_job(f"job-{number:04d}", 2, WORKERS)
         engine.apply("TrainingJob", job)

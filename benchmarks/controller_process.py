@@ -1,15 +1,15 @@
 """The controller as a process with 1,000 TrainingJobs and 10,000 pods on a real API server.
 
-etcd and the API server run alone, on Debian and as root (`python -m e2e.cluster programs`): pods "run" because their
-status says so, and this benchmark writes the reports of all masters. Measured are
+Only etcd and the API server run, on Debian and as root (`python -m e2e.cluster programs`): pods "run" because their
+status says so, and this benchmark writes the reports of all masters. It measures
 
-- from the start of the controller until it starts a job that was waiting for it, with everything else there already;
-- from the request that creates one more job until its master's pod is there;
-- for a minute of reports, one from each master every two seconds: the controller's share of a core, its memory, and
-  its calls, which the API server counts. No other client asks for the kinds that are counted.
+- the time from the start of the controller until it starts a waiting job, with all other objects present;
+- the time from the request that creates one more job until the pod of its master exists;
+- for a minute of reports, one from each master every two seconds: the controller's share of a core, its memory, and its
+  calls, which the API server counts. No other client requests the counted kinds.
 
-The whole machine is shared by etcd, the API server, the reports and the controller; the notes tell how many reports a
-second that allowed.
+etcd, the API server, the reports and the controller share the machine; the notes have the rate of reports that it
+reached.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NAMESPACE = "team"
 _SENDERS = 8
 _CHANGES = 5
 _STEADY_SECONDS = 60.0
-# The statuses of all jobs have been written once, as after any start.
+# After this, the statuses of all jobs have been written once, as after any start.
 _SETTLING_SECONDS = 20.0
 _MANIFEST = ROOT / "elasticdl" / "manifests" / "trainingjob-crd.yaml"
 _PATHS = {
@@ -70,7 +70,7 @@ _Request = tuple[str, str, Document, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """`calls`: in a minute, by resource; watches that end are among them. `reports`: a second."""
+    """`calls`: per minute, by resource, including watches that ended. `reports`: per second."""
 
     first: float
     changes: list[float]
@@ -95,7 +95,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 
 
 def _measured_inside(command: list[str], kubeconfig: str) -> Measured:
-    """In a process of its own, which is in the cluster's network."""
+    """Runs in a process of its own, in the cluster's network."""
     environment = {**os.environ, "KUBECONFIG": kubeconfig}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment, check=False)
     if done.returncode != 0:
@@ -136,7 +136,7 @@ def _results(found: Measured, jobs: int, quick: bool) -> list[Result]:
     ]
 
 
-# -- inside of the cluster's network ---------------------------------------------------------------------------------
+# -- inside the cluster's network ------------------------------------------------------------------------------------
 
 
 def measure(jobs: int, folder: Path) -> Measured:
@@ -157,7 +157,7 @@ def measure(jobs: int, folder: Path) -> Measured:
                 changes.append(_until_started(api, f"more-{number}") - asked)
             _say(f"one more job: {changes}")
             with reporting(api, specs) as count:
-                # Until the first of them have arrived, and the statuses of the new jobs are written.
+                # Until the first reports have arrived and the statuses of the new jobs are written.
                 time.sleep(_SETTLING_SECONDS)
                 worked, calls, begun = _processor_seconds(process.pid), api.counted(), time.monotonic()
                 sent = count()
@@ -168,7 +168,7 @@ def measure(jobs: int, folder: Path) -> Measured:
                 made = {name: after - calls[name] for name, after in api.counted().items()}
         except Stuck as error:
             raise Stuck(f"{error}\n{tail(log)}") from None
-        # Those of the masters are this benchmark's.
+        # This benchmark makes those of the masters.
         made["configmaps"] -= sent
         return Measured(
             first=first,
@@ -181,7 +181,7 @@ def measure(jobs: int, folder: Path) -> Measured:
 
 
 class Api:
-    """Requests of several threads, each over a connection of its own."""
+    """Sends requests of several threads, each over its own connection."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -209,7 +209,7 @@ class Api:
                 pass
 
     def counted(self) -> dict[str, float]:
-        """Returns how many requests about each kind there have been."""
+        """Returns the number of requests for each kind so far."""
         text = self.call("GET", "/metrics").decode()
         found = dict.fromkeys(_ROLES, 0.0)
         for labels, value in re.findall(r"^apiserver_request_total{(.*)} (\S+)$", text, re.MULTILINE):
@@ -228,7 +228,7 @@ class Api:
 
 
 def _fill(api: Api, jobs: int) -> list[JobSpec]:
-    """Everything that is there before the controller is."""
+    """Creates all objects that exist before the controller starts."""
     subprocess.run(["kubectl", "create", f"--filename={_MANIFEST}"], check=True, stdout=subprocess.DEVNULL)
     wait_until(lambda: api.call("GET", _PATHS["TrainingJob"]), "TrainingJobs are served")
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
@@ -252,7 +252,7 @@ def _fill(api: Api, jobs: int) -> list[JobSpec]:
             ("PATCH", f"{_PATHS[kind]}/{each['metadata']['name']}/status", {"status": each["status"]}, _MERGE)
             for each in by_kind[kind]
         )
-    # The API server gives new machines a taint, which a controller takes away as soon as they are ready.
+    # The API server taints new machines; a controller removes the taint as soon as they are ready.
     api.send(
         ("PATCH", f"{_PATHS['Node']}/{each['metadata']['name']}", {"spec": {"taints": None}}, _MERGE)
         for each in by_kind["Node"]
@@ -262,7 +262,7 @@ def _fill(api: Api, jobs: int) -> list[JobSpec]:
 
 
 def _new(document: Document) -> Document:
-    """Without what the API server writes."""
+    """Returns the document without the fields that the API server writes."""
     kept = {key: value for key, value in document.items() if key != "status"}
     written = ("uid", "resourceVersion", "generation", "creationTimestamp", "namespace")
     metadata = {key: value for key, value in document["metadata"].items() if key not in written}
@@ -280,7 +280,7 @@ def _owned(record: Document, job: Document) -> Document:
 
 
 def _create(api: Api, name: str) -> float:
-    """Returns when the request was sent."""
+    """Returns the time when the request was sent."""
     document = _new(training_job(name, 1, 1))
     begun = time.monotonic()
     api.call("POST", _PATHS["TrainingJob"], document)
@@ -288,7 +288,7 @@ def _create(api: Api, name: str) -> float:
 
 
 def _until_started(api: Api, name: str) -> float:
-    """Returns when the master's pod is there."""
+    """Returns the time when the pod of the master exists."""
     path = f"{_PATHS['Pod']}/elasticdl-{name}-master"
     wait_until(lambda: api.call("GET", path), f"{name} has a master", every=0.05)
     return time.monotonic()
@@ -296,7 +296,7 @@ def _until_started(api: Api, name: str) -> float:
 
 @contextlib.contextmanager
 def reporting(api: Api, specs: list[JobSpec]) -> Iterator[Counter]:
-    """Writes the reports of all masters, as fast as they are due or as the machine allows."""
+    """Writes the reports of all masters when they are due, or as fast as the machine allows."""
     ended, counter = threading.Event(), Counter()
 
     def write(own: list[JobSpec]) -> None:

@@ -1,8 +1,8 @@
-"""What the controller's decisions cost with 1,000 TrainingJobs and 10,000 pods: the engine with the documents of an API
-server, without the server.
-The documents come as JSON texts, as lists and watches have them, and reading them counts. A first plan is that of a
-controller that has just been started: everything is there already. Steady: all masters write their report every two
-seconds, and a step follows each second. All figures are time of the processor.
+"""The cost of the controller's decisions with 1,000 TrainingJobs and 10,000 pods: the engine without an API server.
+
+The documents are JSON texts, as in lists and watches, and parsing them is included. The first plan is that of a
+controller that has just been started while all objects exist. Steady state: all masters write their report every two
+seconds, and a step runs each second. All figures are processor time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from elasticdl.controller.reconcile.actions import StartJob, WriteStatus
 from elasticdl.jobs.spec import JobSpec
 
 NAME = "controller_scale"
-# Every job writes its progress once in a minute.
+# Every job writes its progress once a minute.
 _STEADY_SECONDS = 60
 _SLIM: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Node": slim_node,
@@ -103,7 +103,7 @@ def measure(jobs: int) -> Measured:
 
 
 def _steady(engine: Engine, specs: list[JobSpec]) -> float:
-    """Seconds of the processor in a second."""
+    """Processor seconds per second."""
     writers = round(len(specs) / WRITE_SECONDS)
     records = [job_record(spec, done=1) for spec in specs]
     spent = 0.0
@@ -123,7 +123,7 @@ def _steady(engine: Engine, specs: list[JobSpec]) -> float:
 
 
 def _settle(engine: Engine, step: Step) -> None:
-    """Statuses are written, and come back as the API server sends them."""
+    """Writes statuses, and feeds them back as the API server would."""
     for job_id, actions in step.actions.items():
         for action in actions:
             if isinstance(action, WriteStatus):

@@ -1,8 +1,8 @@
-"""How cost grows: processor time of a sample with workers, servers, rows, batch size, layers; a master's with workers.
+"""Growth of cost: processor time per sample by workers, servers, rows, batch size, layers; of a master by workers.
 
-DeepFM on parameter servers, *light* where nothing else is said, as jobs that a user would start. Samples a second mean
-little where more processes run than there are cores, so processor time of all processes of a job counts. The points of
-a curve are timed in turns, and each is compared with the first one of its curve.
+DeepFM on parameter servers, *light* unless stated otherwise, as jobs that a user would start. If more processes run
+than there are cores, samples per second mean little, so the processor time of all processes of a job counts. The points
+of a curve are timed in turns, and each is compared with the first one of its curve.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.report import Result
 from benchmarks.turns import take_turns
 
 NAME = "cost_curves"
-# Which curves, by a part of their names; all if it is not set.
+# Selects curves by a part of their names; all if not set.
 ONLY = "ELASTICDL_BENCHMARK_ONLY"
 _SAMPLES = 64 * 4096
 _SIZES = clicks.Sizes(ids=1_000_000)

@@ -1,8 +1,8 @@
-"""What the dashboard costs: how soon a page is there, and what watching a job takes from its master.
+"""The cost of the dashboard: the time until a page is shown, and the processor time of a master that is watched.
 
-The pages are in Debian's Chromium (`make e2e-programs`). A job trains digits with two workers and two parameter
-servers; its master's processor time is compared between seconds in which four viewers follow the job and the list, and
-seconds without.
+The pages are opened in Debian's Chromium (`make e2e-programs`). A job trains digits with two workers and two parameter
+servers. Its master's processor time is compared between periods in which four viewers follow the job and the list, and
+periods without viewers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.dashboard.stored_jobs import store_job
 NAME = "dashboard"
 _JOB = "watched"
 _PAINT_SECONDS = 1.0
-# Of a core: what is less is noise.
+# Of a core; less is noise.
 _MASTER_SHARE = 0.01
 _VIEWERS = 3
 
@@ -153,7 +153,7 @@ def _share(process: psutil.Process, seconds: float) -> float:
 
 @contextlib.contextmanager
 def _viewers(client: Client) -> Iterator[None]:
-    """Follow the page of the job, and the list of all."""
+    """Follows the page of the job and the list of jobs."""
     over = threading.Event()
     paths = [f"/api/jobs/{_JOB}/stream"] * _VIEWERS + ["/api/stream"]
 

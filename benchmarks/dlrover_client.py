@@ -1,7 +1,6 @@
-"""The same as `shard_client`, for DLRover's master, with DLRover's own client, which takes one shard a
-call.
+"""The same as `shard_client`, for DLRover's master and with DLRover's own client, which fetches one shard per call.
 
-Run as a file by the interpreter that has DLRover: `python dlrover_client.py ADDRESS NODE SHARDS SECONDS`.
+Run as a file by the interpreter of DLRover's environment: `python dlrover_client.py ADDRESS NODE SHARDS SECONDS`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _DATASET = "training"
 
 
 def main(address: str, node: str, shards: str, seconds: str) -> None:
-    # Its master answers the first call only when it has made a list of all shards.
+    # Its master replies to the first call only after it has created a list of all shards.
     client = GrpcMasterClient(address, int(node), "worker", timeout=60)
     deadline = float(seconds)
     client.report_dataset_shard_params(

@@ -1,12 +1,12 @@
-"""The controller of TrainingJobs on a real cluster: how soon it acts, and whether the simulator predicts what it does.
+"""The controller of TrainingJobs on a real cluster: reaction times, and whether the simulator predicts its decisions.
 
-A cluster has to be there, as for `kubernetes`; nothing else may run on it, nor a controller of its own. The one that is
-measured runs beside it, as `elasticdl controller --kubeconfig=...`.
+Needs a cluster, as `kubernetes` does, without other pods and without a controller. The measured controller runs on this
+machine, as `elasticdl controller --kubeconfig=...`.
 
     python -m e2e.cluster up
     python -m benchmarks elastic_cluster
 
-`ELASTICDL_BENCHMARK_ONLY=edl_cases` (or `controller_latency`, `preempted_job`) measures that part alone.
+`ELASTICDL_BENCHMARK_ONLY=edl_cases` (or `controller_latency`, `preempted_job`) measures only that part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ONLY = "ELASTICDL_BENCHMARK_ONLY"
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
-    # The images have this package in them, and nothing of what makes a cluster.
+    # The images contain this package, but not the code that creates a cluster.
     from benchmarks.kubernetes import controller_latency, edl_cases, preempted_job
     from benchmarks.kubernetes.elastic_jobs import running_controller
     from benchmarks.kubernetes.place import Place, enter

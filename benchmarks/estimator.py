@@ -1,13 +1,13 @@
 """The Estimator programs as a job against the same programs started by hand: global steps per second.
 
 On both sides a chief, a worker, a parameter server and an evaluator run on this machine, with the same variables. By
-hand they get a fixed TF_CONFIG and no master: `elasticai_api` then gives each trainer all shards out of its own memory,
-as a list would be read. In the job, shards are fetched from the master and batches reported.
+hand they get a fixed TF_CONFIG and no master: `elasticai_api` then gives each trainer all shards from its own memory,
+as if it read a list. In the job, shards are fetched from the master and batches are reported.
 
-Both sides are started, and when the chief and the worker of each have trained a while, one side is halted (SIGSTOP)
-while the other one's steps are timed, in turns. So both meet the same machine, and none is timed during a start,
-or trains alone because the other has not begun or has done its part. Neither checkpoints nor evaluations fall into that
-time: they cost both sides the same, in moments of their own choice. Steps are those that the chief logs.
+Both sides are started. When the chief and the worker of each have trained for a while, one side is suspended (SIGSTOP)
+while the steps of the other are timed, in turns. So both sides meet the same state of the machine, and none is timed
+while it starts or after its peer has finished. Checkpoints and evaluations are outside of that time: they cost both
+sides the same, at different moments. Steps are counted in the log of the chief.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ NAME = "estimator"
 TARGET = 0.97
 ROLES = ("ps", "evaluator", "worker", "chief")
 _STEP = re.compile(rb"step = (\d+)")
-# So that no process computes with more threads than there are cores for all of them.
+# Limits the threads of all processes together to the number of cores.
 _ENVIRONMENT = {
     "TF_NUM_INTRAOP_THREADS": "1",
     "TF_NUM_INTEROP_THREADS": "2",
     "CUDA_VISIBLE_DEVICES": "",
     "PYTHONUNBUFFERED": "1",
 }
-# More than can be trained meanwhile.
+# More than can be trained during the measurement.
 _EPOCHS = 1_000_000
 _UNDER_WAY = 300
-# After a halt, until buffers are as full as they are while it runs.
+# Warm-up after a suspension, until buffers are filled again.
 _WARM_SECONDS = 2.0
 
 
 class Steps:
-    """What a trainer's log says of its steps."""
+    """The steps in the log of a trainer."""
 
     def __init__(self, log: Path) -> None:
         self.log = log
@@ -59,7 +59,7 @@ class Steps:
         if self.log.exists():
             with self.log.open("rb") as file:
                 file.seek(self._read)
-                # A line may be half written.
+                # The last line may be incomplete.
                 text = file.read().rpartition(b"\n")[0]
             self._read += len(text)
             found = _STEP.findall(text)
@@ -79,7 +79,7 @@ class Estimator(Side):
         return "\n".join(tail(steps.log) for steps in self._trainers if steps.log.exists())
 
     def speed(self, seconds: float) -> Speed:
-        """Between the first and the last line on steps that the chief writes within that time."""
+        """Steps between the first and the last line about steps that the chief writes in that time."""
         self.go_on()
         time.sleep(_WARM_SECONDS)
         end = time.monotonic() + seconds
@@ -125,7 +125,7 @@ def _measure(case: str, *, rounds: int, seconds: float) -> Result:
 
 
 def _program(case: str, folder: Path) -> list[str]:
-    """The words of the command. Each side has its own data, for checkpoints are kept beside it."""
+    """The arguments of the command. Each side has its own data, because checkpoints are stored beside it."""
     command = [sys.executable, "-m"]
     if case == "iris":
         make_iris_file(folder / "iris.data")

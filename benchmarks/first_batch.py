@@ -1,8 +1,8 @@
-"""From the command to the end of the first batch: `elasticdl train` against the plain script, split by phase.
+"""From the command to the end of the first batch: `elasticdl train` against the plain script, by phase.
 
-Both import their framework once and build the same model; the rest of the difference is ours: the command,
-the master, the worker's way to its first shard. Beside it, what each process of a job imports of us, in processor time
-and without a framework.
+Both import their framework once and build the same model; the rest of the difference is ours: the command, the master,
+and the worker's start until its first shard. Also measured: the processor time of importing our code in each process of
+a job, without a framework.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.processes import DEADLINE, ROOT
 from benchmarks.report import Result, at_most_more
 
 NAME = "first_batch"
-# What each process imports before it does anything.
+# What each process imports at its start.
 NODES = {
     "the command": "elasticdl.cli.main",
     "the master": "elasticdl.master.local_master",
@@ -36,7 +36,7 @@ def run(*, quick: bool, repeat: int) -> Iterator[Result]:
     with training.images(4) as data:
         for framework in training.FRAMEWORKS:
             ours, plain = [], []
-            # Once for nothing: the first import after an installation compiles, and reads from disk.
+            # Not counted: the first import after an installation compiles, and reads from disk.
             training.plain(framework, data)
             for _ in range(repeat):
                 ours.append(training.job(framework, data))
@@ -60,7 +60,7 @@ def run(*, quick: bool, repeat: int) -> Iterator[Result]:
 
 
 def _phases(runs: list[training.Run]) -> str:
-    """Each up to the next, in the order in which they come."""
+    """The duration of each phase, in order."""
     phases = {
         "to the training process": [run.stamps.starts[0].seconds - run.started for run in runs],
         "to its first batch, without the import": [

@@ -1,6 +1,6 @@
-"""A program for Paddle's fleet, as the Kubernetes guide trains one: DeepFM on drawn clicks, so many batches a trainer.
+"""A program for Paddle's fleet, as in the Kubernetes guide: DeepFM on synthetic clicks, a fixed number of batches.
 
-The same program runs under `elasticdl paddle run` and by hand; the PADDLE_* variables say which role it is.
+The same program runs under `elasticdl paddle run` and by hand; the PADDLE_* variables select its role.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IDS = 100_000
 
 
 def main() -> None:
-    # Here: who measures reads the constants, and needs no Paddle.
+    # Imported here, because the benchmark imports the constants of this module without Paddle.
     import paddle
     from paddle.distributed import fleet
 

@@ -1,10 +1,10 @@
-"""A worker of two is killed with SIGKILL: whether the other one waits, and how soon the replacement trains.
+"""One of two workers is killed with SIGKILL: whether the other one waits, and when the replacement trains.
 
-The other one's waiting shows as a gap between its batches. The longest gap from the kill until the
-replacement is under way is held against the longest in as long a time before the kill. The replacement's time
-runs from the kill to its first batch; the import of its framework, measured in that very process, is taken
-off. What a framework itself needs between its import and its first batch shows in a plain script that is started beside
-a worker that trains, which is the situation of the replacement.
+Waiting shows as a gap between the batches of the survivor. The longest gap from the kill until the replacement is in
+steady state is compared with the longest gap in a period of the same length before the kill. The time of the
+replacement is from the kill to its first batch, minus the import of its framework, measured in that process. How long a
+framework itself takes between its import and its first batch is measured with a plain script that starts beside a
+training worker, as the replacement does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from benchmarks.report import Result, at_most_more
 
 NAME = "kill_one_of_two"
 VICTIM, SURVIVOR, REPLACEMENT = "worker-0", "worker-1", "worker-2"
-# Batches that both workers have to do before the kill, so that there is a usual gap.
+# Batches of both workers before the kill, to measure the usual gap.
 BEFORE = 100
-# A gap this many times the longest usual one is no accident of a busy machine.
+# A gap this many times the longest usual one is not noise of a busy machine.
 LONGEST_GAP = 2.0
 
 
@@ -40,13 +40,13 @@ class Kill:
     imported: float
     # Processor time of the replacement up to its first batch, without the import.
     worked: float
-    # Batches a second of the survivor, until the replacement trains, against before.
+    # Batches per second of the survivor until the replacement trains, relative to before.
     pace: float
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
     results = []
-    # Enough for one epoch to outlast all of it: what happens between epochs is not the question here.
+    # One epoch outlasts the measurement: transitions between epochs are not measured here.
     with training.images(100, files=200) as data:
         for framework in training.FRAMEWORKS:
             kills = [_kill(framework, data, before=BEFORE // 5 if quick else BEFORE) for _ in range(repeat)]
@@ -104,7 +104,7 @@ def _against_plain(framework: str, kills: list[Kill], beside: list[float]) -> Re
         peer=statistics.median(beside),
         compared=f"{_median(kills, lambda kill: kill.replacement - kill.imported) / statistics.median(beside):.2f}×",
         note="the peer is the time from its start to its first batch that a plain script takes beside a worker; there "
-        "is nothing for it to notice, to ask for or to fetch",
+        "is no failure to detect, no node to start and no model to fetch",
     )
 
 
@@ -141,7 +141,7 @@ def _kill(framework: training.Framework, data: Path, *, before: int) -> Kill:
             "--distribution_strategy=ParameterServerStrategy",
             *("--num_workers=2", "--num_ps=1"),
         )
-        # A thread for each, or two workers on a small machine are in each other's way all the time.
+        # One thread each: otherwise two workers compete on a small machine.
         variables = {**training.environment(home), "ELASTICDL_THREADS": "1"}
         log = home / "log"
         with running(command, log=log, environment=variables) as host:
@@ -156,7 +156,7 @@ def _kill(framework: training.Framework, data: Path, *, before: int) -> Kill:
             (victim,) = with_environment(ELASTICDL_NODE=VICTIM, ELASTICDL_HOME=str(home))
             killed = time.monotonic()
             victim.kill()
-            # Seldom: when it happened is in the stamps, and who looks on takes part of the machine.
+            # Polled rarely: the stamps have the times, and polling uses the machine.
             wait_until(lambda: stamped(REPLACEMENT, 10), f"{REPLACEMENT} has done 10 batches", every=0.1)
         wait_until(lambda: not with_environment(ELASTICDL_HOME=str(home)), "all of the job has ended")
         found = stamps.read(home / "stamps")

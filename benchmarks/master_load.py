@@ -1,10 +1,10 @@
-"""One master with 2,000 workers, each with a batch a second: its share of a core, its memory, the time of a lease.
+"""One master with 2,000 workers, one batch per second each: its share of a core, its memory, the latency of a lease.
 
-The master is the process every job has, with its journal on disk and its token, and a parameter server; the workers are
-simulated (`simulated_workers.py`), in a few processes, and cost more than the master. Then 200 of them are killed at
-once: the time until the master has requeued what they held. Besides, the state machine alone is driven with 10,000
-workers, without a network. All shares of a core are processor time, so that others on the machine do not count; the
-p99 of a lease is wall time and needs an idle machine.
+The master is the process that every job has, with its journal on disk and its token, and a parameter server. The
+workers are simulated (`simulated_workers.py`) in a few processes, and cost more than the master. Then 200 of them are
+killed at once: measured is the time until the master has requeued their shards. In addition, the state machine alone is
+driven with 10,000 workers, without a network. All shares of a core are processor time, so other load on the machine
+does not count; the p99 of a lease is wall time and needs an idle machine.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     ]
     note = (
         f"{_median(found, 'shards_per_second'):,.0f} shards/s; p50 of a lease {_median(found, 'lease_p50_ms'):.1f} ms; "
-        f"replacements of the killed asked for after {_median(found, 'replaced_seconds'):.1f} s"
+        f"replacements requested after {_median(found, 'replaced_seconds'):.1f} s"
     )
     rows = (
         ("share of a core", "%", "core_percent", 50.0),
@@ -104,7 +104,7 @@ def _median(found: list[Measured], name: str) -> float:
 
 
 class _Fleet:
-    """The processes that play the workers, in equal parts."""
+    """The processes that simulate the workers, in equal parts."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
         self._processes = processes
@@ -147,7 +147,7 @@ def _fleet(master: RunningMaster, workers: int, log: Path) -> Iterator[_Fleet]:
         for process in processes:
             assert process.stdout is not None
             if process.stdout.readline() != "ready\n":
-                raise Stuck(f"simulated workers ended before they began:\n{tail(log)}")
+                raise Stuck(f"simulated workers ended before they started:\n{tail(log)}")
         yield _Fleet(processes)
 
 
@@ -160,7 +160,7 @@ def measure(workers: int, killed: int, *, seconds: float) -> Measured:
         _fleet(master, workers, Path(home) / "workers.log") as fleet,
     ):
         process = psutil.Process(master.pid)
-        # Until all have a shard under way.
+        # Until all have leased a shard.
         time.sleep(BATCHES * BATCH_SECONDS)
         fleet.measure()
         begun, spent = time.monotonic(), _processor_seconds(process)
@@ -188,10 +188,10 @@ def _processor_seconds(process: psutil.Process) -> float:
 
 
 def _kill(master: RunningMaster, fleet: _Fleet, workers: int, killed: int) -> tuple[float, float]:
-    """Seconds until the master has taken back all that they held, and until it has asked for as many others."""
+    """Seconds until the master has requeued all their shards, and until it has requested as many replacements."""
     host = master.host
     assert host is not None
-    # All of one process, which closes their connections; the others go on.
+    # All workers of one process, which closes their connections; the others continue.
     victims = [f"worker-{number}" for number in range(killed)]
     before = len(host.started)
     channel = open_channel(master.address, read_token(master.folder / "token"))
@@ -206,7 +206,7 @@ def _kill(master: RunningMaster, fleet: _Fleet, workers: int, killed: int) -> tu
 
     wait_until(is_requeued, "the shards of killed workers are requeued", every=0.05)
     requeued = time.monotonic() - begun
-    wait_until(lambda: len(host.started) >= before + killed, "replacements are asked for", every=0.05)
+    wait_until(lambda: len(host.started) >= before + killed, "replacements are requested", every=0.05)
     replaced = time.monotonic() - begun
     channel.close()
     return requeued, replaced
@@ -216,7 +216,7 @@ def _kill(master: RunningMaster, fleet: _Fleet, workers: int, killed: int) -> tu
 
 
 def _drive_alone(workers: int) -> tuple[float, float]:
-    """Percent of a core for so many workers with a batch a second; seconds to requeue the shards of a tenth of them."""
+    """Percent of a core for so many workers, one batch per second; seconds to requeue the shards of a tenth of them."""
     spec = JobSpec.build(
         job_name="alone",
         model_zoo="zoo",
@@ -238,7 +238,7 @@ def _drive_alone(workers: int) -> tuple[float, float]:
     rounds = 3
     begun = time.process_time()
     for number in range(rounds):
-        # Each leases a shard and reports the one before, as in BATCHES seconds.
+        # Each leases a shard and reports the previous one, as it does in BATCHES seconds.
         for name in names:
             upcoming = _lease(state, name, number + 2)
             lease = held[name]

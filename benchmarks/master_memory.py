@@ -1,7 +1,7 @@
-"""A data set of 10¹² samples: how soon the master gives out its first shard, and what it costs in memory.
+"""A data set of 10¹² samples: the time until the master leases its first shard, and its memory.
 
-The time runs from the start of the master's process. The memory is that of the process after 20,000 shards
-have been handed out and reported, against that of a master whose data set has 10³ samples.
+The time is from the start of the master's process. The memory is that of the process after 20,000 shards have been
+leased and reported, compared with a master whose data set has 10³ samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     large, small = [], []
     for _ in range(repeat):
         large.append(_measure(LARGE, shards=SHARDS // 10 if quick else SHARDS))
-        # All but the last, which would end the epoch.
+        # All but the last one, which would end the epoch.
         small.append(_measure(SMALL, shards=SMALL // SHARD_SIZE))
     first = Result(
         benchmark=NAME,
@@ -48,7 +48,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 
 
 def _measure(size: int, *, shards: int) -> tuple[float, float]:
-    """Seconds until the first shard, and megabytes after so many."""
+    """Seconds until the first shard, and megabytes after all shards."""
     with (
         tempfile.TemporaryDirectory() as home,
         our_master(Path(home), workers=1, shard_size=SHARD_SIZE) as master,

@@ -1,10 +1,10 @@
-"""Shards handed out per second: fetched, and reported done, by 1 and by 8 processes at once.
+"""Shards per second: leased and reported done, by 1 and by 8 processes at once.
 
 Both masters serve over gRPC on this machine, ours with its journal on disk and the token checked. Programs with our
-`elasticai_api` fetch and report one shard a call of the package, as programs with DLRover's client do; the package
-fetches several at once and reports together, and the ledger accounts for each of them alone. Beside it are the calls of
-our own workers, with 32 shards each and with one, and programs with the public `elasticai_api`, which calls the master
-for each.
+`elasticai_api` fetch and report one shard per call of the package, as programs with DLRover's client do; the package
+prefetches several at once and batches reports, and the ledger accounts for each shard separately. Also measured: the
+calls of our own workers, with 32 shards and with one, and programs with the public `elasticai_api`, which calls the
+master for each shard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.report import Result, at_least
 NAME = "master_shards"
 SHARDS = 200_000
 SHARD_SIZE = 64
-# A worker that leases this many has them done in seconds where shards are so short that this speed matters.
+# With shards so short that this speed matters, a worker completes this many in seconds.
 SHARDS_A_CALL = 32
 CLIENTS = (1, 8)
 _TARGETS = {
@@ -114,7 +114,7 @@ def _programs(package: Path, clients: int, seconds: float) -> Measured:
             }
         else:
             environment |= {"DLROVER_MASTER_ADDR": master.public_address}
-        # Our master counts up to any size (see master_memory).
+        # Our master supports any size (see master_memory).
         size = str(1000 * SHARDS * SHARD_SIZE)
         command = [sys.executable, script, size, str(SHARD_SIZE), str(seconds)]
         return _drive(
@@ -139,7 +139,7 @@ def _theirs(clients: int, seconds: float) -> Measured:
 def _drive(
     commands: list[list[str]], log: Path, environments: Sequence[Mapping[str, str]] | None = None
 ) -> Measured:
-    """Lets all clients begin together when all are ready."""
+    """Starts all clients at the same time when all are ready."""
     given: Sequence[Mapping[str, str]] = environments or [{} for _ in commands]
     with log.open("ab") as errors:
         processes = [
@@ -157,9 +157,9 @@ def _drive(
     try:
         for process in processes:
             assert process.stdout is not None
-            # Libraries print greetings too.
+            # Libraries print other lines, too.
             if not any(line == "ready\n" for line in iter(process.stdout.readline, "")):
-                raise Stuck(f"a client ended before it began:\n{tail(log)}")
+                raise Stuck(f"a client ended before it started:\n{tail(log)}")
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")

@@ -1,9 +1,9 @@
 """The two masters that are compared: ours, and the local master of the `dlrover` package.
 
-Ours is the process that every job has (`python -m elasticdl.master`), with its journal on disk, its token and
-its gRPC service. Only its host is a stand-in: it acknowledges the nodes it is asked to start and starts none,
-and clients of a benchmark join in their place. DLRover's is started as its documentation says, in an
-environment of its own that is made when first needed.
+Ours is the process that every job has (`python -m elasticdl.master`), with its journal on disk, its token and its gRPC
+service. Only its host is a fake: it acknowledges requests to start nodes and starts none, and clients of a benchmark
+join as these nodes. DLRover's master is started as its documentation says, in an environment of its own that is created
+when it is first needed.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from elasticdl.platforms.local.messages import (
 )
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest, NodeStatus
 
-# Its `k8s` extra is imported by the local master too; protobuf it does not declare at all.
+# The local master imports its `k8s` extra, too; it does not declare protobuf at all.
 _DLROVER = ("dlrover[k8s]==0.6.1", "grpcio", "protobuf")
 _DLROVER_ENVIRONMENT = ROOT / ".venv-dlrover"
-# As `make .public-client` makes it.
+# As `make .public-client` creates it.
 _PUBLIC_PACKAGE = ROOT / ".public-client"
 
 
@@ -50,16 +50,16 @@ class RunningMaster:
     address: str
     pid: int
     folder: Path
-    # When its process was started, by time.monotonic().
+    # Start of its process, by time.monotonic().
     started: float
-    # Where programs with the public package find it, if the job is one of programs.
+    # The address for programs with the public package, in jobs with job commands.
     public_address: str = ""
-    # That of a master with a server.
+    # Of a master with a server.
     host: ServerHost | None = None
 
 
 class _IdleHost(socketserver.ThreadingUnixStreamServer):
-    """The socket a master asks for nodes at. It takes every request and does nothing."""
+    """The socket at which a master requests nodes. Acknowledges every request and starts nothing."""
 
     daemon_threads = True
 
@@ -77,10 +77,10 @@ class _IdleHost(socketserver.ThreadingUnixStreamServer):
 
 
 class ServerHost(socketserver.ThreadingUnixStreamServer):
-    """The socket a master asks for nodes at: it starts parameter servers, and claims that workers run.
+    """The socket at which a master requests nodes: starts parameter servers, and reports workers as running.
 
-    `kill` reports the end of workers, as the host does whose processes were killed. `started` has the names of all
-    workers that the master has asked for.
+    `kill` reports the end of workers, as the host does when processes were killed. `started` has the names of all
+    workers that the master has requested.
     """
 
     daemon_threads = True
@@ -145,7 +145,7 @@ class ServerHost(socketserver.ThreadingUnixStreamServer):
 
 
 class ProgramHost(ServerHost):
-    """Reports that workers run, as the host does: programs do not say so themselves."""
+    """Reports workers as running, as the host does: programs do not report it themselves."""
 
     def start(self, node: NodeRequest) -> None:
         super().start(node)
@@ -162,7 +162,7 @@ class ProgramHost(ServerHost):
 def our_master(
     home: Path, *, workers: int, shard_size: int, batches: int = 1, has_server: bool = False
 ) -> Iterator[RunningMaster]:
-    """The master of a job with so many workers, which the caller has to play; its server, too, or it is started."""
+    """The master of a job with so many workers, which the caller simulates; the server is simulated or started."""
     spec = JobSpec.build(
         job_name="benchmark",
         model_zoo="zoo",
@@ -180,7 +180,7 @@ def our_master(
 
 @contextlib.contextmanager
 def our_program_master(home: Path, *, workers: int) -> Iterator[RunningMaster]:
-    """The master of a job whose workers are programs with loops of their own, which the caller has to play."""
+    """The master of a job whose workers are programs with their own loops, which the caller simulates."""
     spec = JobSpec.build(job_name="benchmark", job_command="a program", num_workers=workers)
     with _our_master(home, spec) as master:
         yield master
@@ -245,7 +245,7 @@ def dlrover_master(home: Path) -> Iterator[RunningMaster]:
 
 
 def dlrover_python() -> Path:
-    """The interpreter of an environment that has DLRover."""
+    """The interpreter of an environment with DLRover."""
     python = _DLROVER_ENVIRONMENT / "bin" / "python"
     complete = _DLROVER_ENVIRONMENT / ".installed"
     if not complete.exists():
@@ -258,7 +258,7 @@ def dlrover_python() -> Path:
 
 
 def public_package() -> Path:
-    """The folder that has the public `elasticai_api` by itself."""
+    """The folder with only the public `elasticai_api`."""
     if not (_PUBLIC_PACKAGE / "elasticai_api").is_dir():
         install = [
             sys.executable,
@@ -275,7 +275,7 @@ def public_package() -> Path:
 
 
 def listens(port: int) -> bool:
-    # From the kernel's table and not by connecting, which would be the server's first client.
+    # From the kernel's table, because a connection would be the server's first client.
     wanted = f"{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if not os.path.exists(table):

@@ -1,10 +1,9 @@
-"""One worker in a job against the plain loop of its framework: samples per second, once both are under way.
+"""One worker in a job against the plain loop of its framework: samples per second, once both are in steady state.
 
-The job is the whole of it: a command, a master with its journal, a worker that leases shards, reports every batch and
-runs callbacks. The plain loop reads the same RecordIO files with the same reader and the same parsing. For PyTorch and
-Paddle the better of two plain loops counts: one that parses in the training process, one that has a DataLoader parse in
-another.
-All run at once and are timed in turns.
+The job is complete: a command, a master with its journal, a worker that leases shards, reports every batch and runs
+callbacks. The plain loop reads the same RecordIO files with the same reader and the same parsing. For PyTorch and
+Paddle the faster of two plain loops counts: one parses in the training process, one has a DataLoader that parses in
+another process. All run at once and are timed in turns.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from benchmarks.turns import Side, Speed, compared, ended, take_turns
 from elasticdl.worker.environment import select_mkl_kernels
 
 NAME = "one_worker"
-# Which framework, by a part of its name; all if it is not set.
+# Selects a framework by a part of its name; all if not set.
 ONLY = "ELASTICDL_BENCHMARK_ONLY"
 TARGETS = {"keras": 1.0, "torch": 1.0, "paddle": 0.95}
-# More than can be trained meanwhile.
+# More than can be trained during the measurement.
 _FILES, _BATCHES_OF_A_FILE = 200, 100
-# Graphs are made, and pipelines are full.
+# Warm-up: graphs are built and pipelines are full.
 _UNDER_WAY = 40
-# After a halt, until buffers are as full as they are while it runs.
+# Warm-up after a suspension, until buffers are filled again.
 _WARM_SECONDS = 1.0
 
 
@@ -100,7 +99,7 @@ def _measure(framework: training.Framework, data: Path, *, rounds: int, seconds:
 @contextlib.contextmanager
 def _job(framework: training.Framework, data: Path) -> Iterator[Trainer]:
     command = training.train_command(framework, data, "--distribution_strategy=Local")
-    # A plain loop of Paddle computes with one thread, a job with one for each core; nothing else is to differ.
+    # A plain loop of Paddle computes with one thread, a job with one per core; everything else must be equal.
     threads = {"ELASTICDL_THREADS": "1"} if framework == "paddle" else {}
     with _started(command, node="worker-0", variables=threads) as side:
         yield side
@@ -108,7 +107,7 @@ def _job(framework: training.Framework, data: Path) -> Iterator[Trainer]:
 
 @contextlib.contextmanager
 def _plain(framework: training.Framework, data: Path, *, readers: int) -> Iterator[Trainer]:
-    # The kernels that our worker selects: they are not to differ either.
+    # The kernels that our worker selects: these must be equal, too.
     kernels: dict[str, str] = {}
     select_mkl_kernels(kernels)
     command = training.plain_command(framework, data, readers=readers)

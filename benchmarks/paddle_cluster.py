@@ -1,10 +1,10 @@
 """Paddle's Kubernetes guide on a real cluster: its Job of three pods against the same fleet program started by hand.
 
 Both sides have pods of the image that `paddle/k8s_train` builds, and a folder of the machine that all pods mount. By
-hand, three plain pods wait until all of them run; then each starts Paddle's own launcher with the addresses of all, and
-nothing of ours. Time counts from the moment when the last pod runs, on both sides.
+hand, three plain pods wait until all of them run; then each starts Paddle's own launcher with the addresses of all,
+without our code. On both sides, time counts from the moment when the last pod runs.
 
-A cluster has to be there, with its nodes on this machine, as for `kubernetes`.
+Needs a cluster whose nodes are on this machine, as `kubernetes` does.
 
     python -m e2e.cluster up
     python -m benchmarks paddle_cluster
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from benchmarks.kubernetes.place import Place, Seen
 
 NAME = "paddle_cluster"
-# How often the files of a run are read.
+# Interval of reading the files of a run.
 _LOOK_SECONDS = 0.5
 _REPOSITORY = "registry.example.com/benchmark"
 _IMAGE = f"{_REPOSITORY}/paddle:mypaddle"
-# Of the guide: where pods mount the folder that they share.
+# As in the guide: where pods mount their shared folder.
 _MOUNTED = Path("/home/jobpath")
 _SERVER_PORT, _TRAINER_PORT = 7164, 7165
-# The addresses come when all pods run: no one can know them before.
+# The addresses are known only when all pods run.
 _BY_HAND = f"""
 until [ -e {_MOUNTED}/addresses ]; do sleep 0.05; done
 . {_MOUNTED}/addresses
@@ -60,7 +60,7 @@ Document = dict[str, Any]
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
-    # The images have this package in them, and nothing of what makes a cluster.
+    # The images contain this package, but not the code that creates a cluster.
     from benchmarks.kubernetes.place import Place, enter_with, load
     from e2e.cluster.guide_images import provide_guide_images
 
@@ -68,7 +68,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
     with Place.new() as place:
         place.kubectl("apply", "-f", str(ROOT / "paddle/k8s_train/rbac.yaml"))
         sides = _Sides(place=place)
-        # Once for nothing: a machine reads an image from its disk when it first runs it.
+        # Not counted: a machine reads an image from its disk when it first runs it.
         for side in (sides.job, sides.by_hand):
             side(2)
         ours, peer = take_turns(sides.job, sides.by_hand, batches=20 if quick else 100, repeat=repeat)
@@ -99,7 +99,7 @@ class _Sides:
                 "TRAIN_CONFIG_DIR": "config",
                 "PADDLE_TRAIN_CONFIG": "./train.py",
                 "CONF_PADDLE_PORT": str(_SERVER_PORT),
-                # A server for each pod, as by hand.
+                # One server per pod, as by hand.
                 "CONF_PADDLE_PORTS_NUM": "1",
                 "CONF_PADDLE_PORTS_NUM_SPARSE": "0",
             }
@@ -139,7 +139,7 @@ class _Sides:
             pods = self._wait_for_all("Running", lambda seen: seen.name in names, since)
             started = max(seen.seconds for seen in pods)
             _write_addresses(home / "addresses", [seen.pod["status"]["podIP"] for seen in pods])
-            # Paddle's servers do not end when their trainers have.
+            # Paddle's servers do not exit when their trainers do.
             wait_until(
                 lambda: self._has_trained(home / "progress", batches, names),
                 f"{', '.join(names)} have trained",
@@ -167,7 +167,7 @@ class _Sides:
         self.place.kubectl("create", "--filename=-", text=json.dumps(document))
 
     def _wait_for_all(self, phase: str, ours: Callable[[Seen], bool], since: int) -> list[Seen]:
-        """When each of the pods was first seen so. Raises if one of them fails."""
+        """Returns when each of the pods was first seen in that phase. Raises if one of them fails."""
         found: dict[str, Seen] = {}
 
         def next_one(seen: Seen) -> bool:
@@ -183,7 +183,7 @@ class _Sides:
 
 @contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """For the pods of one run, with the program's modules in it."""
+    """Creates the folder for the pods of one run, with the program's modules."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         home.chmod(0o755)

@@ -1,8 +1,8 @@
 """Paddle's Kubernetes guide on one machine: a job of three nodes against the same fleet program started by hand.
 
-Each node has one server and one trainer. By hand that is six processes, all started at once, whose PADDLE_* variables
-have the same addresses. Both sides train the same number of batches, in turns. `paddle_cluster` does that
-with pods.
+Each node has one server and one trainer. By hand these are six processes, all started at once, whose PADDLE_* variables
+have the same addresses. Both sides train the same number of batches, in turns. `paddle_cluster` does the same with
+pods.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_SECONDS_MORE = 5.0
 @dataclass(frozen=True, kw_only=True)
 class Run:
     per_second: float
-    # To the end of the first batch of the last trainer.
+    # Until the end of the first batch of the last trainer.
     first_batch_seconds: float
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 def take_turns(
     job: Callable[[int], Run], by_hand: Callable[[int], Run], *, batches: int, repeat: int
 ) -> tuple[list[Run], list[Run]]:
-    """What was found of both sides, in the order of the turns. They take so many batches."""
+    """The results of both sides, in the order of the turns, with so many batches each."""
     ours: list[Run] = []
     peer: list[Run] = []
     for number in range(repeat):
@@ -77,7 +77,7 @@ def take_turns(
 def compared(
     ours: Sequence[Run], peer: Sequence[Run], *, benchmark: str, what: str, since: str, note: str = ""
 ) -> list[Result]:
-    """What counts is the median of the turns' ratios, and of their differences."""
+    """Returns the median of the turns' ratios, and of their differences."""
     turns = list(zip(ours, peer, strict=True))
     ratios = [us.per_second / other.per_second for us, other in turns]
     more = [us.first_batch_seconds - other.first_batch_seconds for us, other in turns]
@@ -133,7 +133,7 @@ def _job(batches: int) -> Run:
 
 
 def make_job_folder(folder: Path) -> None:
-    """What the data job would make, with the program as the configuration."""
+    """Creates what the data job would create, with the program as the configuration."""
     config = folder / "config"
     config.mkdir(parents=True)
     (config / "train.py").write_text(PROGRAM)
@@ -185,7 +185,7 @@ def _environment(home: Path, batches: int) -> dict[str, str]:
 
 
 def program_variables(*, progress_folder: Path, batches: int, python_path: str) -> dict[str, str]:
-    """Of the program, on both sides."""
+    """The variables of the program, on both sides."""
     # The kernels that our trainers select.
     kernels: dict[str, str] = {}
     select_mkl_kernels(kernels)
@@ -209,7 +209,7 @@ def read(progress_folder: Path, started: float) -> Run:
 
 
 def _free_ports() -> int:
-    """The first of as many as a node needs, free at the moment on all addresses."""
+    """The first of as many consecutive ports as a node needs, which are free now on all addresses."""
     for first in range(31000, 40000, _PORTS):
         try:
             for host in _HOSTS:

@@ -1,7 +1,7 @@
 """The peer in Keras: `fit`, for the same model, data and parsing.
 
-`python -m benchmarks.plain_keras DATA BATCH_SIZE`. Records come into tf.data in blocks, since a call into
-Python for each of them would cost more than its parsing.
+`python -m benchmarks.plain_keras DATA BATCH_SIZE`. Records enter tf.data in blocks, because a call into Python per
+record would cost more than its parsing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
-# TensorFlow's greetings, which our workers silence too.
+# Silences TensorFlow's start messages, as our workers do.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from benchmarks.zoo.mnist import keras_cnn as definition

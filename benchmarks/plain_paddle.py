@@ -1,4 +1,4 @@
-"""The peer in Paddle: the training loop one would write by hand for the same model, data and parsing.
+"""The peer in Paddle: a training loop written by hand for the same model, data and parsing.
 
 `python -m benchmarks.plain_paddle DATA BATCH_SIZE READERS`: READERS is the `num_workers` of the DataLoader.
 """
@@ -14,7 +14,7 @@ from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
 # isort: split
-# After the definition, which notes when Paddle is imported.
+# After the definition, which records the time of Paddle's import.
 from paddle import io
 
 

@@ -1,8 +1,8 @@
-// The peer of the benchmark `tables`: what one writes in an hour. Open addressing with keys and places side by side,
-// half full at most, rows in one array in the order of their making, Adagrad in a loop. `fetched` adds what makes the
-// most difference in memory that does not fit the cache: entries and rows are fetched a group ahead.
+// The peer of the benchmark `tables`: a straightforward table. Open addressing with keys and positions side by side, at
+// most half full, rows in one array in the order of their creation, Adagrad in a loop. `fetched` adds the optimization
+// with the largest effect for memory that does not fit into the cache: entries and rows are prefetched a group ahead.
 //
-// And the bound: a gather whose places are known.
+// And the bound: a gather with known positions.
 
 #include <sys/mman.h>
 
@@ -26,7 +26,7 @@ struct Table {
   float *values, *slots;
 };
 
-// Huge pages, as a table of this size wants them.
+// Huge pages, for the size of the table.
 void* memory(size_t bytes) {
   void* found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) std::abort();
@@ -109,7 +109,7 @@ void table_adagrad(Table* table, const int64_t* ids, int64_t n, const float* gra
   });
 }
 
-// The places are known: what memory can give.
+// Known positions: the bound by memory bandwidth.
 void places_gather(Table* table, const int64_t* places, int64_t n, float* out) {
   const int64_t width = table->width;
   constexpr int64_t ahead = 32;

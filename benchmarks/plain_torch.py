@@ -1,4 +1,4 @@
-"""The peer in PyTorch: the training loop one would write by hand for the same model, data and parsing.
+"""The peer in PyTorch: a training loop written by hand for the same model, data and parsing.
 
 `python -m benchmarks.plain_torch DATA BATCH_SIZE READERS`: READERS is the `num_workers` of the DataLoader.
 """
@@ -14,7 +14,7 @@ from elasticdl.data.dataset import open_reader
 from elasticdl.jobs.mode import Mode
 
 # isort: split
-# After the definition, which notes when PyTorch is imported.
+# After the definition, which records the time of PyTorch's import.
 from torch.utils import data
 
 

@@ -1,8 +1,8 @@
-"""How long one plan takes, against the size of the cluster: from nothing, and after ten changes.
+"""The time of one plan, by the size of the cluster: a full plan, and a plan after ten changes.
 
-Half of the jobs have measurements and half have none; each has a master, two parameter servers and 1 to 16
-workers. The first plan of a new planner counts as full. Its plan is applied, ten things change (pods of
-others come, jobs end and arrive), and the same planner plans again.
+Half of the jobs have measurements and half have none; each has a master, two parameter servers and 1 to 16 workers. The
+first plan of a new planner counts as full. Its plan is applied, ten things change (pods of others appear, jobs end and
+arrive), and the same planner plans again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 
 
 def measure(jobs: int, machines: int, seed: int) -> tuple[float, float]:
-    """Seconds of the processor for a full plan, and for the plan after ten changes."""
+    """Processor seconds for a full plan, and for the plan after ten changes."""
     state = random_state(jobs, machines, seed)
     planner = Planner()
     begun = time.process_time()
@@ -122,7 +122,7 @@ def _job(number: int, chance: random.Random) -> JobDemand:
 
 
 def _change(state: ClusterState, chance: random.Random) -> Changes:
-    """Five jobs end, three come, and two pods of others wait."""
+    """Five jobs end, three arrive, and two pods of others are pending."""
     gone = {job.key for job in chance.sample(list(state.jobs), min(5, len(state.jobs) // 2))}
     return Changes(
         now_seconds=state.now_seconds + 60,

@@ -1,6 +1,4 @@
-"""Starting what is measured, waiting for it without guessing how long it takes, and ending it whatever
-happens.
-"""
+"""Starts the processes under test, waits for events without guessed delays, and kills everything at the end."""
 
 from __future__ import annotations
 
@@ -18,20 +16,20 @@ from typing import TypeVar
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-# Only ends what hangs; nothing measured comes near it.
+# Only for what hangs; no measurement takes nearly as long.
 DEADLINE = 300.0
 
 _Found = TypeVar("_Found")
 
 
 class Stuck(Exception):
-    """Something that was to happen did not."""
+    """An expected event did not happen in time."""
 
 
 def wait_until(
     condition: Callable[[], _Found | None], what: str, seconds: float = DEADLINE, every: float = 0.005
 ) -> _Found:
-    """The first result that is true. Looks often enough that the time it happened is known to a few ms."""
+    """Returns the first true result. Polls often enough to time the event to a few ms."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
@@ -44,7 +42,7 @@ def wait_until(
 def running(
     command: list[str], *, log: Path, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that writes to a log and is ended, with its whole group, when the block is left."""
+    """A process that writes to a log and is killed with its whole group at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -64,7 +62,7 @@ def running(
 
 
 def finish(process: subprocess.Popen[bytes], log: Path, seconds: float = DEADLINE) -> None:
-    """Waits for a process that has to succeed."""
+    """Waits for a process, which must succeed."""
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -78,7 +76,7 @@ def tail(log: Path, lines: int = 30) -> str:
 
 
 def with_environment(**wanted: str) -> list[psutil.Process]:
-    """All processes that were started with these variables."""
+    """Returns all processes that were started with these variables."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -97,5 +95,5 @@ def free_port() -> int:
 
 
 def elasticdl(*arguments: str) -> list[str]:
-    """The command as a user types it."""
+    """Returns the command as a user types it."""
     return [sys.executable, "-m", "elasticdl.cli.main", *arguments]

@@ -1,9 +1,9 @@
-"""A program with a loop of its own that fetches shards and reports them, one a call, as fast as the master lets it.
+"""A program with its own loop that fetches and reports shards, one per call, as fast as the master allows.
 
-`python program_client.py SIZE BATCH SECONDS`, as a file: for our `elasticai_api` and for the public package alike,
-whichever is found first. The environment is that of a worker. One batch is a shard. It works a while, so that it is
-under way, writes "ready" and waits for a line; then it works for so many seconds, waits until the master knows of all
-it did, and writes that as JSON.
+`python program_client.py SIZE BATCH SECONDS`, run as a file: with our `elasticai_api` or with the public package,
+whichever is first on the path. The environment is that of a worker. One batch is a shard. After a warm-up it writes
+"ready" and waits for a line; then it works for SECONDS, waits until the master has all its reports, and writes the
+counts as JSON.
 """
 
 from __future__ import annotations

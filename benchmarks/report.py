@@ -1,4 +1,4 @@
-"""The results of a benchmark: a line each, and a table on a terminal."""
+"""The results of a benchmark: one line each, and a table on a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _HEADINGS = ("benchmark", "case", "us", "peer", "compared", "target", "")
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One measured claim. `passed` is None where there is no target and the figure stands for itself."""
+    """One measured claim. `passed` is None if there is no target."""
 
     benchmark: str
     case: str
     unit: str
     us: float
     peer: float | None = None
-    # What is held against the target: a ratio, a difference.
+    # What is compared with the target: a ratio or a difference.
     compared: str = ""
     target: str = ""
     passed: bool | None = None
@@ -32,7 +32,7 @@ class Result:
 
 
 def at_least(result: Result, factor: float, *, target: bool = True) -> Result:
-    """The result, with us at least so many times the peer as its target (or only the ratio)."""
+    """Returns the result with the target of at least so many times the peer (or only with the ratio)."""
     assert result.peer is not None
     ratio = result.us / result.peer
     verdict = {"target": f"≥ {factor:g}×", "passed": ratio >= factor} if target else {}
@@ -40,7 +40,7 @@ def at_least(result: Result, factor: float, *, target: bool = True) -> Result:
 
 
 def at_most_more(result: Result, limit: float) -> Result:
-    """The result, with us at most so much above the peer as its target."""
+    """Returns the result with the target of at most so much above the peer."""
     more = result.us - (result.peer or 0.0)
     sign = "+" if result.peer is not None else ""
     return Result(
@@ -54,12 +54,12 @@ def at_most_more(result: Result, limit: float) -> Result:
 
 
 def figure(value: float) -> str:
-    """A number with three digits, or all before the point."""
+    """Formats a number with three digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def print_line(result: Result, stream: TextIO = sys.stdout) -> None:
-    """One result, as soon as it is there."""
+    """Prints one result as soon as it is measured."""
     cells = [cell for cell in result.cells() if cell]
     print(" | ".join(cells) + (f" | {result.note}" if result.note else ""), file=stream, flush=True)
 

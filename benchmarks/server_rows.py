@@ -1,13 +1,13 @@
-"""A parameter server with very many rows: bytes of memory a row, and how long pulls take while it writes a checkpoint.
+"""A parameter server with very many rows: memory per row, and the latency of pulls while it writes a checkpoint.
 
-10⁷ rows of 16 numbers with Adagrad's sums (10⁶ with `--quick`, as many as `ELASTICDL_BENCHMARK_ROWS` says), in the
-process that every job has. A worker pulls rows, drawn by Zipf's law, batch after batch. Another one pushes all the
-time, so while a checkpoint is written rows are copied before they change. Both phases are measured in the same run, one
-after the other. Wall time needs an idle machine with two cores.
+10⁷ rows of 16 numbers with Adagrad's sums (10⁶ with `--quick`, otherwise as many as `ELASTICDL_BENCHMARK_ROWS` says),
+in the process that every job has. One worker pulls rows with ids from Zipf's law, batch after batch. Another one pushes
+all the time, so rows are copied before they change while a checkpoint is written. Both phases are measured in the same
+run, one after the other. Wall time needs an idle machine with two cores.
 
 Failure modes
-    Too little memory is reported before the server is filled. A checkpoint that is written before enough pulls were
-    timed is written again, until there are.
+    Too little memory is reported before the server is filled. If a checkpoint is written before enough pulls were
+    timed, another one is written, until there are enough.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ NAME = "server_rows"
 ROWS, QUICK_ROWS = 10_000_000, 1_000_000
 # Values and Adagrad's sums, the id, the index (docs/decisions/0027-compiled-kernels.md).
 ROW_BYTES = 2 * 4 * clicks.WIDTH + 8 + 5
-# Of each bucket the last chunk is not full.
+# The last chunk of each bucket is not full.
 _OVERHEAD = 1.1
 _TIMES = 3.0
-# Ids that are drawn for a pull and for a push: every one comes once, so fewer are sent.
+# Ids drawn for a pull and for a push. Duplicates are removed, so fewer are sent.
 _DRAWN = 16_384
-# Relatively prime to numbers of rows that are powers of ten.
+# Coprime to numbers of rows that are powers of ten.
 _STRIDE = 7919
 _PULLS = 500
 _PAUSE_SECONDS = 0.002
-# Beside the rows: copies of what changes while a checkpoint is written, and the buffers of the file.
+# Besides the rows: copies of chunks that change while a checkpoint is written, and buffers of the file.
 _MEMORY = 1.5
 _PROGRAM = [sys.executable, "-m", "benchmarks.parameter_servers.our_server"]
 
 
 @dataclass(kw_only=True)
 class Pulls:
-    """Seconds of pulls, in the usual state and while a checkpoint is written."""
+    """Seconds of pulls, without a checkpoint and while one is written."""
 
     usual: list[float] = field(default_factory=list)
     saving: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
 @contextmanager
 def _server(home: Path, rows: int) -> Iterator[psutil.Process]:
     address = home / "address"
-    # One row is pushed at least, so that all that a first push needs is there.
+    # At least one row is pushed, so that everything that the first push allocates exists.
     command = [*_PROGRAM, f"--address={address}", f"--rows={max(1, rows)}"]
     with running(command, log=home / "log") as process:
         wait_until(address.exists, "a server with rows serves", seconds=1800.0)
@@ -153,7 +153,7 @@ def _measure(address: str, rows: int, home: Path) -> Pulls:
 
 @contextmanager
 def _pushing(address: str, rows: int, home: Path) -> Iterator[None]:
-    """Another worker, in a process of its own, which pushes all the time."""
+    """Another worker, in its own process, which pushes all the time."""
     begun = home / "pushing"
     command = [sys.executable, "-m", "benchmarks.server_rows", address, str(rows), str(begun)]
     with running(command, log=home / "push-log"):
@@ -172,14 +172,14 @@ def _push(address: str, rows: int, begun: Path) -> None:
 
 
 class _Draw:
-    """The different ids of a batch: few are frequent, most are rare, by the law of the other benchmarks."""
+    """The distinct ids of a batch: few are frequent, most are rare, as in the other benchmarks."""
 
     def __init__(self, rows: int, *, seed: int) -> None:
         self._rows = rows
         self._chance = np.random.default_rng(seed)
 
     def __call__(self) -> NDArray[np.int64]:
-        # Frequent ids lie anywhere.
+        # Spreads frequent ids over the range.
         places = zipf(self._chance, self._rows, _DRAWN) * _STRIDE % self._rows
         ids: NDArray[np.int64] = np.unique(places)
         return ids
@@ -199,7 +199,7 @@ def _save(address: str, home: Path) -> float:
 
 
 async def _save_all(address: str, home: Path) -> float:
-    """As a master does it: freeze, write, release."""
+    """Saves as a master does: snapshot, write, release."""
     servers = Coordinator(TOKEN)
     began = time.monotonic()
     try:

@@ -1,8 +1,7 @@
-"""A worker that does nothing but take shards and report them done, as fast as the master lets it.
+"""A worker that only leases shards and reports them done, as fast as the master allows.
 
-`python -m benchmarks.shard_client ADDRESS TOKEN_FILE NODE SIZE SHARDS_A_CALL SECONDS` joins, announces a data
-set of SIZE samples, writes "ready" and waits for a line; then it works for so many seconds and writes what it
-did, as JSON.
+`python -m benchmarks.shard_client ADDRESS TOKEN_FILE NODE SIZE SHARDS_A_CALL SECONDS` joins, announces a data set of
+SIZE samples, writes "ready" and waits for a line; then it works for SECONDS and writes its counts as JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class ShardClient:
         return list(self._stub.Lease(request).shards)
 
     def report(self, shards: list[pb.Shard]) -> None:
-        """Each shard for itself: one may be done, another half done, a third lost."""
+        """Reports each shard separately: one may be done, another half done, a third lost."""
         progress = [pb.Progress(lease_id=s.lease_id, position=s.end, batches=1) for s in shards]
         reply = self._stub.Report(
             pb.ReportRequest(node=self._node, generation=1, progress=progress, report_id=self._number)

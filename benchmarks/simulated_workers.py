@@ -1,15 +1,15 @@
-"""Many workers of a job in one process, without a model: they wait in place of computing.
+"""Many workers of a job in one process, without a model: they wait instead of computing.
 
-`python -m benchmarks.simulated_workers ADDRESS TOKEN_FILE FIRST COUNT OPTIONS` plays worker-FIRST and the next ones;
-OPTIONS is JSON: size, batches (of a shard), batch_seconds, workers (of the job). Each has a connection of its own,
-follows its directives, leases a shard while it works on the one before, reports at the end of a shard, and in between
-as often as a worker of a job of that size does (`pace.py`). Over standard input it is sent:
+`python -m benchmarks.simulated_workers ADDRESS TOKEN_FILE FIRST COUNT OPTIONS` simulates COUNT workers from
+worker-FIRST on; OPTIONS is JSON: size, batches (of a shard), batch_seconds, workers (of the job). Each worker has its
+own connection, follows its directives, leases a shard while it works on the previous one, reports at the end of a
+shard, and in between as often as a worker of a job of that size does (`pace.py`). Commands on standard input:
 
-    measure              a line of JSON: the seconds of all leases since the last such line, and the shards done
-    kill NAME NAME ...   these workers close their connections and are not heard of any more; answered by their shards
-    join NAME NAME ...   others begin
+    measure              prints JSON: the latencies of all leases since the last such command, and the shards done
+    kill NAME NAME ...   these workers close their connections and stop reporting; prints their shards
+    join NAME NAME ...   further workers join
 
-The data set must be large: a lease that the master holds until there is work says nothing about its speed.
+The data set must be large: a lease that the master holds back until there is work says nothing about its speed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SimulatedWorker:
 
     async def _train(self) -> None:
         upcoming = asyncio.create_task(self._lease())
-        # Not all at the same moment.
+        # Spread over time.
         await asyncio.sleep(random.random() * self._batches * self._batch_seconds)
         while True:
             shards = await upcoming
@@ -140,7 +140,7 @@ async def main(address: str, token_file: str, first: int, count: int, options: d
                 batch_seconds=options["batch_seconds"],
                 pause=options["workers"] / REPORTS_A_SECOND,
             )
-        # A few at a time, as nodes come.
+        # A few at a time, as nodes join.
         for begin in range(0, len(names), 20):
             await asyncio.gather(*(workers[name].start() for name in names[begin : begin + 20]))
 

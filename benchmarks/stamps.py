@@ -1,8 +1,8 @@
-"""When things happened in the processes that are measured, left behind in files that survive a kill.
+"""Time stamps of events in the measured processes, in files that survive a kill.
 
-A process that is to leave stamps finds the folder in ELASTICDL_BENCHMARK_STAMPS and writes to a file named
-after its node there; in a pod, whose files go with it, it prints them ("-"). All times are of the machine's monotonic
-clock, which is the same for every process, in containers too.
+A process that writes stamps finds the folder in ELASTICDL_BENCHMARK_STAMPS and writes to a file there that is named
+after its node. In a pod, whose files are removed with it, it prints them ("-"). All times are of the machine's
+monotonic clock, which is the same for every process, also in containers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "ELASTICDL_BENCHMARK_STAMPS"
-# Instead of a folder: they are printed.
+# In place of a folder: stamps are printed.
 PRINTED = "-"
 PLAIN = "plain"
 
@@ -26,7 +26,7 @@ _MARK = "stamp: "
 
 
 class _File:
-    """Opened when first written to: a definition is also imported by those who do not train."""
+    """Opened at the first write: a definition is also imported by processes that do not train."""
 
     def __init__(self) -> None:
         self._file = -1
@@ -53,7 +53,7 @@ _file = _File()
 
 
 def process_started(pid: str = "self") -> float:
-    """When a process was started, by time.monotonic(), to a hundredth of a second."""
+    """Returns the start of a process by time.monotonic(), to a hundredth of a second."""
     ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.monotonic() - age
@@ -61,7 +61,7 @@ def process_started(pid: str = "self") -> float:
 
 @contextlib.contextmanager
 def framework_import() -> Iterator[None]:
-    """Around the import of a framework, or of a part of it, and what it puts off until later: they add up."""
+    """Times the import of a framework, or of a part of it, and its lazy initialization; the times add up."""
     started, worked = time.monotonic(), time.process_time()
     _file.write(IMPORTING, started, worked)
     try:
@@ -83,31 +83,31 @@ class BatchStamps:
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
     seconds: float
-    # The processor time that the process had used by then, in all its threads: on a busy machine it tells more
-    # than the clock.
+    # The processor time of the process so far, in all its threads: on a busy machine it is more reliable than
+    # the clock.
     worked: float
 
 
 @dataclass(kw_only=True)
 class Stamps:
-    """What one process has left."""
+    """The stamps of one process."""
 
     starts: list[Stamp] = field(default_factory=list)
     importing: list[Stamp] = field(default_factory=list)
     begins: list[Stamp] = field(default_factory=list)
     ends: list[Stamp] = field(default_factory=list)
-    # Not times but durations; and how many of them before the first batch.
+    # Durations, and how many of them are before the first batch.
     imports: list[Stamp] = field(default_factory=list)
     early_imports: int = 0
 
     @property
     def import_seconds(self) -> float:
-        """Before the first batch."""
+        """Seconds of imports before the first batch."""
         return sum(stamp.seconds for stamp in self.imports[: self.early_imports])
 
     @property
     def work_for_first_batch(self) -> float:
-        """Processor time from the start of the process to its first batch's end, without imports of a framework."""
+        """Processor time from the start of the process to the end of its first batch, without framework imports."""
         return self.ends[0].worked - sum(stamp.worked for stamp in self.imports)
 
 
@@ -118,12 +118,12 @@ def batches_done(folder: Path, node: str) -> int:
 
 
 def read(folder: Path) -> dict[str, Stamps]:
-    """The stamps by node."""
+    """Returns the stamps by node."""
     return {path.name: _read(path.read_text()) for path in folder.iterdir()}
 
 
 def read_printed(log: str) -> Stamps:
-    """The stamps among everything else that a process has printed."""
+    """Returns the stamps in the output of a process."""
     lines = (line.removeprefix(_MARK) for line in log.splitlines(keepends=True) if line.startswith(_MARK))
     return _read("".join(lines))
 
@@ -138,7 +138,7 @@ def _read(text: str) -> Stamps:
         END: stamps.ends,
     }
     for line in text.splitlines(keepends=True):
-        # The last line may be half written.
+        # The last line may be incomplete.
         if line.endswith("\n"):
             event, seconds, worked = line.split()
             kinds[event].append(Stamp(seconds=float(seconds), worked=float(worked)))

@@ -1,9 +1,9 @@
 """Lookups and Adagrad updates per second of a table on one core, against a plain C++ open-addressing table.
 
-Both hold the same rows and are asked for the same ids, in turns, in one process: batches of DeepFM's size (4096
-samples of 26 categories), of which every id comes once, in the order of their buckets, as workers send them. The plain
-table is compiled here (plain_table.cpp) with full optimization for portable code, as ours is. What memory alone allows
-is reported beside it: a gather whose places are known.
+Both hold the same rows and get the same ids, in turns, in one process: batches of DeepFM's size (4096 samples of 26
+categories), in which every id is unique, in the order of their buckets, as workers send them. The plain table is
+compiled here (plain_table.cpp) with full optimization for portable code, as ours is. The bound by memory bandwidth is
+reported too: a gather with known positions.
 """
 
 from __future__ import annotations
@@ -94,21 +94,21 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
             us=found["lookup, ours"],
             peer=bound,
             compared=f"{found['lookup, ours'] / bound:.3g}×",
-            note=f"a gather whose places are known reads {gigabytes:.2g} GB/s",
+            note=f"a gather with known positions reads {gigabytes:.2g} GB/s",
         )
     )
     return results
 
 
 def zipf(chance: np.random.Generator, rows: int, count: int, exponent: float = 1.05) -> NDArray[np.int64]:
-    """So many ranks: few are frequent, most are rare."""
+    """Draws ranks: few are frequent, most are rare."""
     share = chance.random(count)
     rank: NDArray[np.float64] = ((rows ** (1 - exponent) - 1) * share + 1) ** (1 / (1 - exponent))
     return np.minimum(rank.astype(np.int64), rows) - 1
 
 
 def _draw(ids: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The different ids of a batch in the order in which workers send them, and where each was made."""
+    """The distinct ids of a batch in the order in which workers send them, and the position of each row."""
     found, inverse = unique(ids[ranks])
     places = np.empty(len(found), np.int64)
     places[inverse] = ranks
@@ -118,7 +118,7 @@ def _draw(ids: NDArray[np.int64], ranks: NDArray[np.int64]) -> tuple[NDArray[np.
 def _measure(
     cases: dict[str, tuple[list[NDArray[Any]], Callable[[NDArray[Any]], object]]], *, rounds: int
 ) -> dict[str, float]:
-    """Millions of rows in a second of processor time, by case; cases take turns, the median of the rounds counts."""
+    """Millions of rows per second of processor time, by case; cases take turns; medians of the rounds."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     for _ in range(rounds):
         for case, (batches, call) in cases.items():

@@ -1,6 +1,4 @@
-"""The runs that are compared: a job of one worker as a user starts it, and a plain script of the same
-framework.
-"""
+"""The runs that are compared: a job of one worker as a user starts it, and a plain script of the same framework."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ class Run:
 
 @contextlib.contextmanager
 def images(batches: int, *, files: int = 1) -> Iterator[Path]:
-    """RecordIO files, each of so many batches of images like MNIST's: 28×28, most of it background."""
+    """Writes RecordIO files, each with so many batches of images like MNIST's: 28×28, mostly background."""
     random = np.random.default_rng(0)
     drawn = random.random((256, 28, 28), dtype=np.float32) * (random.random((256, 28, 28)) < 0.2)
     records = [
@@ -55,9 +53,9 @@ def images(batches: int, *, files: int = 1) -> Iterator[Path]:
             for number in range(batches * BATCH):
                 writer.write(records[number % len(records)])
         for number in range(1, files):
-            # What the images show makes no difference to anything measured here.
+            # The content of the images does not affect the measurement.
             os.link(first, Path(folder) / f"images-{number}.recordio")
-        # So that neither side has to make the index.
+        # So that neither side has to create the index.
         open_reader(folder)
         yield Path(folder)
 
@@ -67,7 +65,7 @@ def plain_command(framework: Framework, data: Path, *, readers: int = 0) -> list
 
 
 def plain_arguments(framework: Framework, data: str, *, readers: int = 0) -> list[str]:
-    """Of any interpreter."""
+    """Returns the import time of a framework in any interpreter."""
     more = [] if framework == "keras" else [str(readers)]
     return ["-m", f"benchmarks.plain_{framework}", data, str(BATCH), *more]
 
@@ -78,7 +76,7 @@ def plain(framework: Framework, data: Path) -> Run:
 
 
 def plain_beginning(framework: Framework, data: Path, home: Path) -> Run:
-    """A plain script with one thread, ended once its first batch is done."""
+    """Runs a plain script with one thread until its first batch is done."""
     threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     variables = {**environment(home), **threads}
     started = time.monotonic()

@@ -1,7 +1,7 @@
-"""Sides measured in turns: while one is timed the others are halted (SIGSTOP), all of them long under way.
+"""Times several sides in turns: while one is timed, the others are suspended (SIGSTOP). All are in steady state.
 
-So all meet the same machine, which on a shared host changes every minute, and none is timed during a
-start.
+So all meet the same state of the machine, which changes every minute on a shared host, and none is timed while it
+starts.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from benchmarks.report import Result
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Of one side in one turn."""
+    """The speed of one side in one turn."""
 
     per_second: float
-    # Seconds of processor time that one of what is counted took.
+    # Processor seconds per counted unit.
     work: float
 
 
 class Side(abc.ABC):
-    """One of those who are compared, with all its processes."""
+    """One of the compared sides, with all its processes."""
 
     def __init__(self, roots: list[psutil.Process]) -> None:
         self._roots = roots
@@ -39,14 +39,14 @@ class Side(abc.ABC):
 
     @abc.abstractmethod
     def under_way(self) -> bool:
-        """What is to be timed has begun, and has become as fast as it gets."""
+        """Whether the side has reached its steady state."""
 
     @abc.abstractmethod
     def last_output(self) -> str:
-        """What it has printed, in case it does not get there."""
+        """The output, for an error message if the side does not reach its steady state."""
 
     def processes(self) -> list[psutil.Process]:
-        """Parents before their children."""
+        """All processes of the side, parents before their children."""
         found = []
         for root in self._roots:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -58,7 +58,7 @@ class Side(abc.ABC):
         while not self.under_way():
             if time.monotonic() > end or any(root.status() == psutil.STATUS_ZOMBIE for root in self._roots):
                 raise Stuck(self.last_output())
-            # Seldom: who looks on takes part of the machine.
+            # Polled rarely: polling uses the machine.
             time.sleep(0.2)
         self._processes = self.processes()
 
@@ -90,7 +90,7 @@ _Found = TypeVar("_Found")
 def take_turns(
     sides: Sequence[_Side], measure: Callable[[_Side], _Found], *, rounds: int
 ) -> dict[_Side, list[_Found]]:
-    """What was found of each, round by round. `measure` lets its side go on, and halts it again."""
+    """Returns the speeds of each side, round by round. `measure` resumes its side, and suspends it again."""
     for side in sides:
         side.wait_until_under_way()
     for side in sides:
@@ -112,7 +112,7 @@ def compared(
     at_least: float,
     work_of: str,
 ) -> Result:
-    """The speeds of two sides in the same rounds: what counts is the median of the rounds' ratios."""
+    """Returns the result of two sides in the same rounds: the median of the rounds' ratios."""
     ratio = statistics.median(a.per_second / b.per_second for a, b in zip(us, peer, strict=True))
     work = [f"{1e6 * statistics.median(speed.work for speed in speeds):,.0f} µs" for speeds in (us, peer)]
     return Result(
@@ -130,7 +130,7 @@ def compared(
 
 @contextlib.contextmanager
 def ended(side: _Side) -> Iterator[_Side]:
-    """However it ends: what is halted could not end anything."""
+    """Resumes all processes at the end: a suspended process could not exit."""
     try:
         yield side
     finally:

@@ -68,8 +68,6 @@ SUFFIXES = {".cpp", ".h", ".md", ".proto", ".py", ".toml", ".yaml", ".yml"}
 NAMES = {"Makefile", "CMakeLists.txt"}
 # These name the words to reject them.
 ALLOWED = {"tools/vocabulary.py", "tests/tools/test_vocabulary.py"}
-# Decision records are not rewritten.
-EXEMPT = ("docs/decisions/",)
 
 
 def _pattern(phrase: str) -> str:
@@ -114,7 +112,7 @@ def _is_page(path: str) -> bool:
 
 def is_checked(path: str) -> bool:
     """Whether a path, relative to the root, is in scope."""
-    if path in ALLOWED or path.startswith(EXEMPT):
+    if path in ALLOWED:
         return False
     name = Path(path)
     return name.suffix in SUFFIXES or name.name in NAMES

@@ -1,9 +1,8 @@
-"""Jobs on Kubernetes: how soon they train, how soon lost nodes are replaced and obstacles are reported, what their
-master costs.
+"""Jobs on Kubernetes: time to train, to replace lost nodes and to report obstacles, and the cost of the master.
 
-A cluster has to be there: the one that KUBECONFIG names, or one of our own on this machine (`python -m e2e.cluster
-up`). It gets the images of this checkout, and a namespace for each part of the measurement. Times of pods are compared
-with times of this machine, so the cluster's nodes have to be on it, as those of kind and of a cluster of our own are.
+Needs a cluster: the one of KUBECONFIG, or our own on this machine (`python -m e2e.cluster up`). It gets the images of
+this checkout, and a namespace for each part of the measurement. Times of pods are compared with times of this machine,
+so the nodes of the cluster must be on it, as those of kind and of our own cluster are.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from benchmarks.report import Result
 
 
 def run(*, quick: bool, repeat: int) -> list[Result]:
-    # The images have this package in them, and nothing of what makes a cluster.
+    # The images contain this package, but not the code that creates a cluster.
     from benchmarks import training
     from benchmarks.kubernetes import diagnosis, first_batch, preemption, replacement, steady_state
     from benchmarks.kubernetes.place import Place, enter

@@ -1,11 +1,11 @@
-"""How soon the controller acts on what happens in the cluster.
+"""The reaction times of the controller to events in the cluster.
 
-- A TrainingJob is created: until its master's pod is there. The clock starts with the request.
-- A pod of a higher priority finds no room beside an elastic job at its maximum: until the job's master drains a victim,
-  and until the pod runs. The clock starts when the scheduler's word that the pod has no room is seen. The pod's class
-  has `preemptionPolicy: Never`, so the scheduler itself preempts nothing: what makes room is the controller.
+- A TrainingJob is created: until the pod of its master exists. The clock starts with the request.
+- A pod of a higher priority does not fit beside an elastic job at its maximum: until the job's master drains a victim,
+  and until the pod runs. The clock starts when the scheduler's report that the pod does not fit is seen. The pod's
+  class has `preemptionPolicy: Never`, so the scheduler itself preempts nothing: the controller makes room.
 
-The room is an extended resource of this measurement only, on one node. Watches from outside tell the times.
+The pods compete for an extended resource of this measurement, on one node. Watches from outside have the times.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _until_master(place: Place, name: str) -> float:
     begun = create_job(place, training_job(name, low=1, high=1, trainer={}, master={}))
     made = place.wait(lambda seen: is_pod_of(name, "master", seen), f"{name} has a master", since=since)
     place.kubectl("delete", "trainingjob", name)
-    # Its process has hardly started: nothing is lost, and the next measurement need not wait for it.
+    # Its process has hardly started: nothing is lost, and the next measurement does not wait for it.
     place.kubectl("delete", "pods", f"--selector=elasticdl-job-name={name}", "--grace-period=0", "--force")
     place.wait_for(made.name, lambda seen: seen.kind == "DELETED", "is gone", since=since)
     return made.seconds - begun
@@ -89,7 +89,7 @@ def _until_room(place: Place, times: int) -> list[tuple[float, float]]:
 
 
 def _ready(name: str, change: Change) -> int:
-    """Workers that train and stay."""
+    """Returns the number of workers that train and are not draining."""
     nodes = _nodes(name, change)
     return sum(node["phase"] == "running" and node["joined"] and not node["draining"] for node in nodes)
 
@@ -99,7 +99,7 @@ def _drains(name: str, change: Change) -> bool:
 
 
 def _nodes(name: str, change: Change) -> list[Document]:
-    """The workers in the status of the job, if it is its record that has changed."""
+    """Returns the workers in the status of the job, if the change is of its job record."""
     if change.name != f"elasticdl-{name}":
         return []
     status = json.loads((change.document.get("data") or {}).get("status.json") or "{}")

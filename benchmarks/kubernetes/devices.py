@@ -1,4 +1,4 @@
-"""An extended resource for one measurement only, on one node: no other pods use it, none are preempted for it."""
+"""An extended resource for one measurement, on one node: no other pods use it, none are preempted for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.kubernetes.place import Place
 
 @contextlib.contextmanager
 def offered(place: Place, name: str, amount: int) -> Iterator[None]:
-    """The first machine has so many of it."""
+    """Gives the first machine so many of the resource."""
     node = place.machines()[0]
     _offer(place, node, name, str(amount))
     try:

@@ -1,10 +1,10 @@
-"""Pods that cannot run: the time until users see the reason, in the words of Kubernetes.
+"""Pods that cannot run: the time until users see the reason, as Kubernetes words it.
 
-Of nodes by the job's record, which `elasticdl jobs status` shows: a worker that no machine has room for, and a
-parameter server whose image is not there. The clock starts when a watch from outside sees the pod. Of a master by the
-command that submits the job, and the clock starts with the command.
+For nodes, the job record has it, which `elasticdl jobs status` shows: a worker that fits on no machine, and a parameter
+server whose image does not exist. The clock starts when a watch from outside sees the pod. For a master, the command
+that submits the job prints it, and the clock starts with the command.
 
-What is held against the target is the slowest of all: it is a promise for each of them.
+The slowest of all is compared with the target, because each must be reported in time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from benchmarks.report import Result
 NAME = "kubernetes"
 TARGET_SECONDS = 5.0
 _NO_IMAGE = "no-such-image:1"
-# Looks cost the machine something that it needs to be fast.
+# Polling uses the machine that is measured.
 _LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delays:
-    """How many seconds it took for each."""
+    """Seconds for each kind of pod."""
 
     unschedulable: float
     image: float
@@ -47,7 +47,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             target=f"< {TARGET_SECONDS:g} s",
             passed=max(slowest) < TARGET_SECONDS,
             note=f"a worker without room {_median(found, 'unschedulable')}, a server without its image "
-            f"{_median(found, 'image')}, both from the moment that their pod is there; a master without its image "
+            f"{_median(found, 'image')}, both from the creation of their pod; a master without its image "
             f"{_median(found, 'master')}, from the command; {len(found)} times; {load()}",
         )
     ]
@@ -65,7 +65,7 @@ def _measure(place: Place, job: str) -> Delays:
         f"--ps_image={_NO_IMAGE}",
         "--num_ps=1",
         "--num_workers=1",
-        # No machine has as many.
+        # More than any machine has.
         "--worker_resource_request=cpu=100000",
     )
     image_delay = _seconds(place, job, "ps-0", "ErrImageNeverPull: ")
@@ -76,7 +76,7 @@ def _measure(place: Place, job: str) -> Delays:
 
 
 def _seconds(place: Place, job: str, node: str, words: str) -> float:
-    """From the pod until the record has the words."""
+    """Seconds from the pod until the job record has the words."""
     reported = wait_until(
         lambda: time.monotonic() if _message(place, job, node).startswith(words) else None,
         f"the record of {job} says of {node}: {words}",
@@ -103,8 +103,8 @@ def _master(place: Place, job: str) -> float:
     output, _ = command.communicate(timeout=DEADLINE)
     seconds = time.monotonic() - begun
     if "ErrImageNeverPull: " not in output:
-        raise Stuck(f"{command.args!r} does not tell that there is no image:\n{output}")
-    # All that there is of it.
+        raise Stuck(f"{command.args!r} does not report that there is no image:\n{output}")
+    # The pod is all that exists of the job.
     place.delete("pod", f"elasticdl-{job}-master")
     place.kubectl("delete", "configmap", f"elasticdl-{job}")
     return seconds

@@ -1,17 +1,17 @@
-"""The two published experiments of PaddlePaddle EDL on a small cluster, beside what the simulator predicts.
+"""The two published experiments of PaddlePaddle EDL on a small cluster, and what the simulator predicts for them.
 
-The workloads are `scenarios.edl_case1` and `edl_case2` at about a 130th of their machines: jobs that arrive one after
+The workloads are `scenarios.edl_case1` and `edl_case2` on about a 130th of their machines: jobs that arrive one after
 the other and outlast the experiment, alone in the cluster, or beside a service that shrinks and grows back. The
-parameter servers of a job are in the request of its master: what matters here is their room.
+requests of a job's parameter servers are included in that of its master: only their room matters here.
 
-What the simulator cannot know is measured first: how long a job that is alone takes from its creation to its first
-trainer, and how long a pod waits for room that trainers have to leave, in a full cluster. The latter has the drain in
-it, and the cluster's scheduler, which looks again at a pod without room after a second or two. Everything else is the
-planner's doing, and how the controller applies it. The simulator's clock has whole seconds, so it gets tenths of a
-second in their place.
+What the simulator cannot know is measured first: the time from the creation of a job that is alone to its first
+trainer, and how long a pod waits for room that trainers have to leave, in a full cluster. The latter includes the drain
+and the cluster's scheduler, which retries a pod that does not fit after a second or two. Everything else is decided by
+the planner and applied by the controller. The simulator's clock has whole seconds, so it gets tenths of a second
+instead.
 
-Compared are the mean time until a job trains, and the mean share of the CPUs that is requested by pods which run or are
-being terminated, over the whole experiment.
+Compared are the mean time until a job trains, and the mean share of the CPUs that is requested by running or
+terminating pods, over the whole experiment.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from elasticdl.simulator.work import LinearWork
 from elasticdl.simulator.workload import CPU, Rules, Service, Workload, WorkloadJob
 
 NAME = "elastic_cluster"
-# The simulator's seconds in a second.
+# Seconds of the simulator per second.
 TENTHS = 10.0
 WITHIN = 0.15
-# In thousandths of a CPU. As in EDL's experiments a job needs 51 CPUs to start, of which 10 are its fewest trainers.
+# In millicores. As in EDL's experiments, a job needs 51 CPUs to start, 10 of them for its minimum of trainers.
 MASTER, TRAINER, MOST_TRAINERS = 1_250, 750, 12
 REPLICA = 1_150
 _TIMING = ControllerTiming()
-# On a small cluster, where a plan costs nothing.
+# On a small cluster, a plan costs nothing.
 REACTION = _TIMING.settle_seconds
-# Longer than anything takes between two changes of pods that follow from each other.
+# Longer than the time between two consecutive changes of pods with one cause.
 QUIET_SECONDS = 4.0
-# Far more than any job does in the experiment.
+# Far more than any job completes in the experiment.
 _WORK_SECONDS = 1e9
 
 
@@ -107,7 +107,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         predicted = simulate(short, machines, calibration)
         note = (
             f"peer: the simulator, with {calibration.start:.1f} s until a job alone trains and "
-            f"{calibration.stop:.1f} s until the room of trainers is another pod's; {load()}"
+            f"{calibration.stop:.1f} s until another pod has the room of trainers; {load()}"
         )
         for what, unit, ours, theirs in (
             ("mean time until a job trains", "s", measured.waiting, predicted.waiting),
@@ -189,7 +189,7 @@ def simulate(case: Case, machines: Sequence[Machine], calibration: Calibration) 
 
 
 def _machines(place: Place) -> list[Machine]:
-    """As the planner sees them; the pods of others are no part of this."""
+    """The resources as the planner sees them, without the pods of others."""
     nodes = json.loads(place.kubectl("get", "nodes", "--output=json"))["items"]
     names = set(place.machines())
     return [machine_of(node) for node in nodes if node["metadata"]["name"] in names]
@@ -207,7 +207,7 @@ def _start_and_stop(place: Place, number: int) -> tuple[float, float]:
     since, begun = place.now(), _create(place, alone)
     _wait_quiet(place)
     start = _trains_at(alone, place.seen()[since:], time.monotonic()) - begun
-    # Both together fill the cluster.
+    # Together, both fill the cluster.
     _create(place, other)
     _wait_quiet(place)
     since, path = place.now(), f"/api/v1/namespaces/{place.namespace}/pods"
@@ -223,7 +223,7 @@ def _start_and_stop(place: Place, number: int) -> tuple[float, float]:
 
 
 def _wait_quiet(place: Place) -> None:
-    """Until no pod has changed for a while."""
+    """Waits until no pod has changed for a while."""
     begun = time.monotonic()
 
     def is_quiet() -> bool:
@@ -271,7 +271,7 @@ def _measure(place: Place, case: Case, machines: Sequence[Machine]) -> Outcome:
 
 
 def _trains_at(name: str, seen: Sequence[Seen], end: float) -> float:
-    """When its master and its first trainer both ran; the end, if they never did."""
+    """Returns when its master and its first trainer both ran; the end, if they never did."""
     first = dict.fromkeys(("master", "worker"), end)
     for change in seen:
         for role in first:
@@ -281,7 +281,7 @@ def _trains_at(name: str, seen: Sequence[Seen], end: float) -> float:
 
 
 def utilisation(seen: Sequence[Seen], begun: float, end: float) -> float:
-    """Thousandths of a CPU that pods requested which ran or were being terminated, on average from `begun` to `end`."""
+    """Returns the millicores requested by running or terminating pods, on average from `begun` to `end`."""
     holds: dict[str, tuple[float, int]] = {}
     total = 0.0
     for change in seen:
@@ -298,7 +298,7 @@ def utilisation(seen: Sequence[Seen], begun: float, end: float) -> float:
 
 
 def _replica() -> Document:
-    """The spec of a pod that takes room from trainers, and goes at once."""
+    """The spec of a pod that takes room from trainers, and terminates at once."""
     container = {
         "name": "main",
         "image": image("light"),

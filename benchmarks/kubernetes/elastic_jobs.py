@@ -15,13 +15,13 @@ from benchmarks.processes import ROOT, elasticdl, running, wait_until
 _DEFINITIONS = ROOT / "elasticdl" / "manifests" / "trainingjob-crd.yaml"
 _NAMES = ("crd/trainingjobs.elasticdl.org", "crd/trainingjobs.paddlepaddle.org")
 _PROGRAM = "light"
-# Pods of these yield nothing and take nothing by themselves: what makes room for them is the controller.
+# Pods of these classes preempt nothing by themselves: the controller makes room for them.
 PRIORITY = "benchmark-waits-for-room"
 
 
 @contextlib.contextmanager
 def running_controller(place: Place) -> Iterator[None]:
-    """It leads when the block begins. The definitions are removed afterwards if they were not there before."""
+    """The controller leads when the block begins. Definitions that did not exist before are removed at the end."""
     were_there = _NAMES[0] in place.kubectl("get", "crd", "--output=name").replace(
         "customresourcedefinition.apiextensions.k8s.io", "crd"
     )
@@ -60,7 +60,7 @@ def _priority_class() -> Document:
 def training_job(
     name: str, *, low: int, high: int, trainer: Mapping[str, str], master: Mapping[str, str]
 ) -> Document:
-    """One that never ends. `trainer` and `master`: what they request besides a little memory."""
+    """A job that never ends. `trainer` and `master`: their requests besides a little memory."""
 
     def resources(requests: Mapping[str, str]) -> Document:
         return {"requests": {"cpu": "50m", "memory": "100Mi", **requests}, "limits": {"cpu": "2"}}
@@ -92,7 +92,7 @@ def create_job(place: Place, document: Document) -> float:
 
 
 def delete_jobs(place: Place) -> None:
-    """All of the namespace, at once, or others would grow meanwhile. Until nothing of them runs."""
+    """Deletes all of the namespace at once, so that none of them grows, and waits until nothing of them runs."""
     place.kubectl("delete", "trainingjobs", "--all")
     place.delete("pods", "--selector=app=elasticdl", "--ignore-not-found")
 

@@ -1,9 +1,9 @@
-"""From `elasticdl train` to the first batch, part by part, beside a bare pod of the same image with a plain script.
+"""From `elasticdl train` to the first batch, by phase, beside a bare pod of the same image with a plain script.
 
-Parts of the way are the scheduler's (a pod gets a machine), the machine's (its container is started) and the
-framework's (it is imported, and the model made, which is when it starts). Everything else is ours, and is held against
-the target: the command up to the moment when the master's pod is there, the master from the start of its process to the
-worker's pod, the worker from the start of its process to its first batch.
+Some phases belong to the scheduler (a pod gets a machine), to the machine (its container starts) and to the framework
+(it is imported, and builds the model, which initializes it). Everything else is ours and is compared with the target:
+the command until the pod of the master exists, the master from the start of its process to the worker's pod, the worker
+from the start of its process to its first batch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from benchmarks.stamps import FOLDER, PRINTED, Stamps
 NAME = "kubernetes"
 TARGET_SECONDS = 2.0
 _DATA = "/data/images-0.recordio"
-# What jobs usually say.
+# The usual flags of a job.
 _RESOURCES = {"cpu": "1", "memory": "1Gi"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Seconds of each part, in order. A bare pod has no master."""
+    """Seconds of each phase, in order. A bare pod has no master."""
 
     submit: float
     master_schedule: float = 0.0
@@ -45,7 +45,7 @@ class Way:
     framework: float
     first_shard: float
     batch: float
-    # Processor time of our own part: on a busy machine it tells more than the clock.
+    # Processor time of our own phases: on a busy machine it is more reliable than the clock.
     worked: float = dataclasses.field(metadata={"part": False})
 
     @property
@@ -65,7 +65,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         place.kubectl("create", "configmap", "images", f"--from-file={data}/images-0.recordio")
     results = []
     for framework in training.FRAMEWORKS:
-        # Once for nothing: a machine reads an image from its disk when it first runs it.
+        # Not counted: a machine reads an image from its disk when it first runs it.
         _job(place, framework, "warm")
         _bare(place, framework, "warm")
         jobs, bare = [], []
@@ -102,7 +102,7 @@ def _whole(framework: str, jobs: list[Way], bare: list[Way]) -> Result:
         us=ours,
         peer=peer,
         compared=f"{ours - peer:+.2f} s, {ours / peer:.2f}×",
-        note="the peer is a bare pod; a job has two pods to be scheduled and started one after the other",
+        note="the peer is a bare pod; a job has two pods, which are scheduled and started one after the other",
     )
 
 
@@ -131,12 +131,12 @@ def _job(place: Place, framework: training.Framework, run: str) -> Way:
         "--volume=config_map=images,mount_path=/data",
         f"--minibatch_size={training.BATCH}",
         "--distribution_strategy=Local",
-        # So that its master is still there when it is asked when it started.
+        # So that its master still exists when its start time is read.
         "--num_epochs=1000000",
         f"--envs={FOLDER}={PRINTED}",
         f"--worker_resource_request={resources}",
     )
-    # Only the watch polls meanwhile: this machine is the cluster's too.
+    # Only the watch polls during the run, because the cluster uses this machine, too.
     place.wait_for(worker, lambda seen: seen.phase not in ("Pending", "Unknown"), "runs")
     finish(command)
     worked = _work_of_commands() - worked

@@ -1,6 +1,4 @@
-"""Where it is measured: a namespace of a real cluster, `kubectl`, and a watch over the pods with the time of each
-change.
-"""
+"""The environment of a measurement: a namespace of a real cluster, `kubectl`, and a watch over its pods with times."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from e2e.cluster.selfmade import SelfMade
 from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
 Document = dict[str, Any]
-# Polling takes a part of the machine, and on a cluster calls its API server.
+# Polling uses the machine, and on a cluster calls its API server.
 GLANCE_SECONDS = 0.5
 
 TAG = "benchmark"
@@ -34,7 +32,7 @@ _MANIFESTS = ROOT / "elasticdl" / "manifests"
 
 
 def enter(images: Iterable[str]) -> None:
-    """The cluster that is there, given these images of this checkout. This process is in its network from then on."""
+    """Loads these images of this checkout into the cluster, and enters its network with this process."""
     enter_with(lambda cluster: provide_images(cluster, images, tag=TAG))
 
 
@@ -56,7 +54,7 @@ def image(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A change of a pod, and when it came here, by time.monotonic()."""
+    """A change of a pod, and when it was received, by time.monotonic()."""
 
     seconds: float
     kind: str
@@ -134,7 +132,7 @@ class Place:
         sent, by time.monotonic().
         """
         with _api() as api:
-            # The connection is there before the clock starts.
+            # Connects before the clock starts.
             api.get("/readyz")
             begun = time.monotonic()
             answer = api.post(path, json=document)
@@ -143,11 +141,11 @@ class Place:
         return begun
 
     def machines(self) -> list[str]:
-        """Those that take pods of anybody."""
+        """Returns the schedulable nodes."""
         return schedulable(json.loads(self.kubectl("get", "nodes", "--output=json"))["items"])
 
     def train(self, job: str, *flags: str) -> subprocess.Popen[str]:
-        """The command, on its way. A master has its part of the machine, as in the guides."""
+        """Starts the command. A master has its share of the machine, as in the guides."""
         command = elasticdl(
             "train",
             f"--namespace={self.namespace}",
@@ -182,14 +180,14 @@ class Place:
         )
 
     def end(self, job: str) -> None:
-        """Until nothing of it is left to take part of the machine."""
-        # The master first, or it would replace the others; and soon: half a minute of grace is long.
+        """Deletes the job, and waits until nothing of it uses the machine."""
+        # The master first, or it would replace the others; with a short grace period instead of half a minute.
         for pods in (f"elasticdl-replica-type=master,elasticdl-job-name={job}", f"elasticdl-job-name={job}"):
             self.delete("pods", f"--selector={pods}")
         self.kubectl("delete", "configmap", f"elasticdl-{job}")
 
     def delete(self, *words: str) -> None:
-        """Ends pods. Until their containers have ended: their objects may stay for another minute."""
+        """Deletes pods, and waits until their containers have ended: their objects may exist for another minute."""
         for line in self.kubectl("delete", *words, "--now", "--wait=false", "--output=name").split():
             self.wait_for(line.removeprefix("pod/"), lambda seen: seen.ended, "has ended")
 
@@ -203,8 +201,8 @@ class Place:
         return stamps.read_printed(log)
 
     def in_master(self, job: str, program: str) -> str:
-        """What a small program prints in the pod of a master. It knows of the master's process the id (`pid`) and the
-        processor time so far (`worked`).
+        """Returns the output of a small program in the pod of a master. It can use the id (`pid`) of the master's
+        process and its processor time so far (`worked`).
         """
         find = (
             "import os, pathlib, time\n"
@@ -218,7 +216,7 @@ class Place:
     # -- pods ------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """From where on to look for what is about to happen."""
+        """Returns the position of the next change."""
         with self._more:
             return len(self._seen)
 
@@ -228,7 +226,7 @@ class Place:
             return list(self._seen)
 
     def wait(self, found: Callable[[Seen], bool], what: str, *, since: int = 0) -> Seen:
-        """The first change of that kind."""
+        """Returns the first change of that kind."""
         end = time.monotonic() + DEADLINE
         with self._more:
             at = since
@@ -264,7 +262,7 @@ def _api() -> httpx.Client:
 
 
 def finish(command: subprocess.Popen[str]) -> None:
-    """Waits for a command that has to succeed."""
+    """Waits for a command, which must succeed."""
     output, _ = command.communicate(timeout=DEADLINE)
     if command.returncode != 0:
         raise Stuck(f"{command.args!r} ended with {command.returncode}:\n{output}")

@@ -1,10 +1,10 @@
-"""How soon a pod of a higher priority runs in the place of a whole job, which saves a checkpoint first.
+"""The time until a pod of a higher priority replaces a whole job, which saves a checkpoint first.
 
-The job trains a model with PyTorch at its minimum, so that it cannot shrink; the pod needs the room of its worker. The
-clock starts when the scheduler's word that the pod has no room is seen. Each time, a checkpoint that was not there
-before has to be in the job's folder, and the job has to go on from there when the pod has gone.
+The job trains a PyTorch model at its minimum, so it cannot shrink; the pod needs the room of its worker. The clock
+starts when the scheduler's report that the pod does not fit is seen. Each time, the job's folder must have a new
+checkpoint, and the job must continue from it when the pod is gone.
 
-The room is an extended resource of this measurement only. The folder is one of this machine.
+The pods compete for an extended resource of this measurement. The folder is on this machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
     with training.images(2) as data:
         place.kubectl("create", "configmap", "images", f"--from-file={data}/images-0.recordio")
     with tempfile.TemporaryDirectory() as folder, offered(place, SLOT, 1):
-        # The user of a container is another one.
+        # The containers run as another user.
         Path(folder).chmod(0o777)
         found = _preempt(place, Path(folder), 1 if quick else repeat)
         delete_jobs(place)
@@ -62,7 +62,7 @@ def _result(case: str, seconds: list[float], limit: float, quick: bool) -> Resul
 
 
 def _preempt(place: Place, folder: Path, times: int) -> list[tuple[float, float]]:
-    """Seconds until the job has to pause, and until the pod runs."""
+    """Seconds until the job is asked to pause, and until the pod runs."""
     found = []
     with Watched.opened(f"/api/v1/namespaces/{place.namespace}/configmaps") as records:
         mark, done = records.mark(), 0
@@ -83,7 +83,7 @@ def _preempt(place: Place, folder: Path, times: int) -> list[tuple[float, float]
 
 
 def _submit(place: Place, folder: Path) -> None:
-    """A range of sizes makes it a TrainingJob; there is never room for more than its minimum."""
+    """Submits a TrainingJob: it has a range of sizes, but only its minimum fits."""
     finish(
         place.train(
             JOB,
@@ -100,7 +100,7 @@ def _submit(place: Place, folder: Path) -> None:
             "--max_workers=2",
             "--ps_resource_request=cpu=0.2,memory=512Mi",
             f"--worker_resource_request=cpu=0.5,memory=1Gi,{SLOT}=1",
-            # The zoo's models stamp their batches.
+            # The models of the benchmarks' zoo stamp their batches.
             f"--envs={FOLDER}={PRINTED}",
         )
     )

@@ -1,13 +1,13 @@
-"""Three of four workers are preempted by a Deployment of a higher priority: whether the one that is left pauses.
+"""Three of four workers are preempted by a Deployment of a higher priority: whether the remaining one pauses.
 
-A worker of this measurement waits for each batch, as one does whose model is on a device of its own. Its batches are
-counted in windows of a second: the slowest from the preemption until the three are replaced (by pods that wait) and the
-Deployment runs, against the median before. Six pods that come and go at once slow a small machine, with any
-owner: beside it runs a bare pod with the same loop and no master, and what is held against the target is how much
-deeper the worker's dip is than the bare pod's: the median of all times; the note has the worst of them.
+A worker of this measurement waits for each batch, like one whose model is on its own device. Its batches are counted in
+windows of a second: the slowest window from the preemption until the three are replaced (by pending pods) and the
+Deployment runs is compared with the median before. Six pods that come and go at once slow down a small machine in any
+case, so a bare pod with the same loop and no master runs beside it. The target applies to how much deeper the worker's
+dip is than the bare pod's: the median of all repetitions; the note has the worst.
 
-The slots they compete for are an extended resource of this measurement only (`SLOT`), put on one node while it lasts:
-no other pods use it, and none are preempted.
+The pods compete for slots of an extended resource of this measurement (`SLOT`), on one node while it lasts: no other
+pods use it, and none are preempted.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ BATCH_SECONDS = 0.02
 WINDOW_SECONDS = 1.0
 BEFORE_SECONDS = 15.0
 AFTER_SECONDS = 10.0
-# What a window of a second with 50 batches may differ by on a machine that the whole cluster shares.
+# Tolerance of a window of a second with 50 batches on a machine that the whole cluster shares.
 TARGET = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Of one loop, in batches a second, and its longest pause."""
+    """The pace of one loop in batches per second, and its longest pause."""
 
     usual: float
     slowest_before: float
@@ -69,7 +69,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
             target=f"≥ {TARGET:g}×",
             passed=ratio >= TARGET,
             note=f"the worker: {_summary(ours)}; the peer, a bare pod with the same loop: {_summary(bare)}; "
-            f"compared is the one dip with the other; {times} times; {load()}",
+            f"the two dips are compared; {times} times; {load()}",
         )
     ]
 
@@ -90,7 +90,7 @@ def _median(paces: list[Pace], value: Callable[[Pace], float]) -> float:
 
 
 def _preempt(place: Place, job: str, *, quick: bool) -> tuple[Pace, Pace]:
-    """The pace of the worker that is left, and of a bare pod meanwhile."""
+    """The pace of the remaining worker, and of a bare pod at the same time."""
     workers = [f"{job}-edljob-worker-{number}" for number in range(WORKERS)]
     place.submit(
         job,
@@ -105,7 +105,7 @@ def _preempt(place: Place, job: str, *, quick: bool) -> tuple[Pace, Pace]:
     for worker in (*workers, f"{job}-bare"):
         place.wait_running(worker)
         wait_until(partial(_batches, place, worker), f"{worker} trains", every=GLANCE_SECONDS)
-    # As long as it takes for a usual second to be known.
+    # Long enough to measure the usual pace.
     time.sleep(BEFORE_SECONDS / 3 if quick else BEFORE_SECONDS)
     begun, since = time.monotonic(), place.now()
     place.kubectl("apply", "-f", "-", text=json.dumps(_deployment(job)))
@@ -114,7 +114,7 @@ def _preempt(place: Place, job: str, *, quick: bool) -> tuple[Pace, Pace]:
         seen = place.wait(lambda seen: _leaves(seen, workers, gone), "a worker is preempted", since=since)
         gone.add(seen.name)
     for number in range(PREEMPTED):
-        # Those that take their place: made at once, and waiting for room.
+        # Their replacements: created at once, and pending.
         place.wait_for(f"{job}-edljob-worker-{WORKERS + number}", lambda seen: True, "is made", since=since)
     runs: set[str] = set()
     while len(runs) < PREEMPTED:
@@ -143,7 +143,7 @@ def _batches(place: Place, worker: str) -> list[float]:
 
 
 def _pace(batches: list[float], begun: float) -> Pace:
-    # The first second is a worker's beginning.
+    # The first second belongs to the start of the worker.
     first, last = batches[0] + WINDOW_SECONDS, batches[-1]
     before = _windows(batches, first, begun)
     after = _windows(batches, begun, last)
@@ -158,11 +158,11 @@ def _pace(batches: list[float], begun: float) -> Pace:
 
 
 def _windows(batches: list[float], begin: float, end: float) -> list[float]:
-    """Batches a second in each whole window; they overlap, so that no pause falls between two."""
+    """Batches per second in each complete window. Windows overlap, so that no pause is split between two."""
     step = WINDOW_SECONDS / 4
     starts = [begin + step * number for number in range(int((end - begin - WINDOW_SECONDS) / step) + 1)]
     if not starts:
-        raise Stuck(f"there are only {len(batches)} batches: too few to tell a pace")
+        raise Stuck(f"there are only {len(batches)} batches: too few to measure a pace")
     return [
         sum(start <= batch < start + WINDOW_SECONDS for batch in batches) / WINDOW_SECONDS for start in starts
     ]

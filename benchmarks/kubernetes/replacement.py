@@ -1,8 +1,7 @@
-"""A worker's pod is deleted: how soon the one that takes its place is there.
+"""A worker's pod is deleted: the time until its replacement exists.
 
-The clock starts with the command (`kubectl delete pod`), as for the person who types it, and ends when a watch from
-outside sees the new pod. The time between the deletion that the watch sees and the new pod is reported too: the first
-part is kubectl's.
+The clock starts with the command (`kubectl delete pod`), as for a user, and ends when a watch from outside sees the new
+pod. The time from the deletion that the watch sees to the new pod is reported too: the time before that is kubectl's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the master of a job costs while nothing happens but training: processor time, and calls to the API server.
+"""The cost of a job's master in steady training: processor time, and calls to the API server.
 
-A hundred workers do a batch a second each. The peers show what the figures depend on: one worker of the same kind, and
-one that goes through its data a hundred times as fast. Calls are counted by the API server itself: a FlowSchema for the
-account of this namespace's masters gives them a count of their own. Where the server counts watches too they are in it.
+A hundred workers do one batch a second each. The peers show what the figures depend on: one worker of the same kind,
+and one that goes through its data a hundred times as fast. The API server counts the calls: a FlowSchema for the
+account of this namespace's masters gives them a counter of their own. If the server counts watches too, they are
+included.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from benchmarks.report import Result
 NAME = "kubernetes"
 WORKERS = 100
 TARGET = 0.05
-# Calls with so many workers against those with one: they depend on what changes, not on how many pods there are.
+# Calls with so many workers, relative to one: they depend on changes, not on the number of pods.
 CALLS_TARGET = 1.5
 MEASURED_SECONDS = 60.0
-# From the moment that all train: whatever was about their start is over.
+# From the moment when all train: their start is not measured.
 SETTLING_SECONDS = 15.0
 _PRIORITY_LEVEL = "workload-low"
 _COUNTER = "apiserver_flowcontrol_dispatched_requests_total"
@@ -48,7 +49,7 @@ def run(place: Place, *, quick: bool, repeat: int) -> list[Result]:
         busy = load()
         one = _measure(place, schema, "one", workers=1, batch_seconds=1.0, seconds=seconds)
         fast = _measure(place, schema, "fast", workers=1, batch_seconds=0.01, seconds=seconds)
-    # A master that calls less than once a minute is as good as one that calls once.
+    # Less than one call a minute counts as one.
     calls = many.calls_a_minute / max(one.calls_a_minute, 1.0)
     return [
         Result(
@@ -95,7 +96,7 @@ def _measure(
         lambda: _training(place, job) == workers,
         f"{workers} workers train",
         every=2.0,
-        # A small machine starts a pod in some seconds.
+        # A small machine needs some seconds to start a pod.
         seconds=DEADLINE + 10 * workers,
     )
     time.sleep(SETTLING_SECONDS)
@@ -124,7 +125,7 @@ def _training(place: Place, job: str) -> int:
 
 
 def _look(place: Place, job: str) -> dict[str, float]:
-    """At the master's process."""
+    """Reads the figures of the master's process."""
     program = (
         "import json\n"
         "memory = int(stat[21]) * os.sysconf('SC_PAGE_SIZE')\n"
@@ -139,14 +140,14 @@ def _counted(place: Place) -> Iterator[str]:
     versions = place.kubectl("api-versions").split()
     found = [version for version in versions if version.startswith("flowcontrol.apiserver.k8s.io/")]
     if not found:
-        raise Stuck("this cluster does not tell whose calls it serves: it has no FlowSchemas")
+        raise Stuck("this cluster cannot count calls by account: it has no FlowSchemas")
     account = {"namespace": place.namespace, "name": "elasticdl"}
     rules = {
         "subjects": [{"kind": "ServiceAccount", "serviceAccount": account}],
         "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}],
     }
     schema = {
-        # The one that a server prefers comes last in no order that counts: any of them will do.
+        # The order of versions does not matter: any of them works.
         "apiVersion": found[0],
         "kind": "FlowSchema",
         "metadata": {"name": place.namespace},

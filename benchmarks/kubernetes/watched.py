@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of an object, and when it came here, by time.monotonic(). `kind`: ADDED, MODIFIED or DELETED."""
+    """A change of an object, and when it was received, by time.monotonic(). `kind`: ADDED, MODIFIED or DELETED."""
 
     seconds: float
     kind: str
@@ -30,7 +30,7 @@ class Change:
 
 
 class Watched:
-    """All changes of the objects at one path of the API, from the moment at which it was opened."""
+    """All changes of the objects at one path of the API since it was opened."""
 
     def __init__(self) -> None:
         self._changes: list[Change] = []
@@ -51,12 +51,12 @@ class Watched:
             process.wait()
 
     def mark(self) -> int:
-        """From where on to look for what is about to happen."""
+        """Returns the position of the next change."""
         with self._more:
             return len(self._changes)
 
     def changes(self) -> list[Change]:
-        """All so far."""
+        """Returns all changes so far."""
         with self._more:
             return list(self._changes)
 

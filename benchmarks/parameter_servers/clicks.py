@@ -1,10 +1,9 @@
-"""The data and the sizes that all sides share: made once, kept in files that every process maps into its memory.
+"""The data and the sizes of all sides: generated once, in files that every process maps into its memory.
 
-Reading is not what is measured here, so there is none: a batch is a slice of arrays whose pages are in memory. A sample
-has 13 numbers, 26 categories, and whether there was a click. Each category has its own range of ids, 10⁷ together,
-drawn by Zipf's law; frequent ids lie anywhere in the range. Every id has a weight, computed from its hash, and so has
-every number: labels are drawn with the probability that the sum of the weights gives, so that there is something to
-learn.
+Reading is not measured, so a batch is a slice of arrays whose pages are in memory. A sample has 13 numbers, 26
+categories, and whether there was a click. Each category has its own range of ids, 10⁷ in total, drawn by Zipf's law;
+frequent ids are spread over the range. Every id has a weight, computed from its hash, and so has every number. Labels
+are drawn with the probability of the sum of the weights, so that there is something to learn.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ NUMBERS, CATEGORIES = 13, 26
 WIDTH = 16
 LAYERS = {"full": (400, 400, 400), "light": (64, 32)}
 
-# How all sides learn. Adagrad is Keras's: what is summed up starts at 0.1.
+# Optimizer of all sides. Adagrad as in Keras: the sums start at 0.1.
 RATE = 0.01
 START = 0.1
 EPSILON = 1e-7
 # Rows start uniformly within this distance of zero.
 SPREAD = 0.05
-# Of the plain rule, where a peer has nothing better.
+# Rate of plain SGD, for peers without Adagrad.
 PLAIN_RATE = 0.1
 
-# How steeply Zipf's law falls; real ids are a little above 1.
+# Exponent of Zipf's law; that of real ids is a little above 1.
 _EXPONENT = 1.05
 
 
@@ -40,7 +39,7 @@ class Sizes:
     # That categories may have.
     ids: int = 10_000_000
     batch: int = 4096
-    # Of one pass. A side is timed when it has done so many: every row they need is there by then.
+    # Batches of one pass. A side is timed after one pass, when all its rows exist.
     batches: int = 64
 
 
@@ -58,7 +57,7 @@ class Clicks:
         return len(self.labels)
 
     def batches(self, first: int = 0) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        """Numbers, ids, labels, forever; workers that share the data begin at different batches."""
+        """Yields numbers, ids and labels indefinitely; workers that share the data start at different batches."""
         size, number = self.sizes.batch, first
         while True:
             start = number * size % len(self)
@@ -73,7 +72,7 @@ def make(folder: Path, sizes: Sizes) -> None:
     numbers = chance.standard_normal((samples, NUMBERS)).astype(np.float32)
     size = sizes.ids // CATEGORIES
     ranks = _zipf(chance.random((samples, CATEGORIES)), size)
-    # A prime that divides no size in use: every rank has its own place.
+    # A prime that divides no size in use, so that every rank has its own position.
     places = ranks * 1_000_003 % size
     ids = places + np.arange(CATEGORIES, dtype=np.int64) * size
     logits = 0.3 * _weights(ids).sum(1) + numbers @ (0.2 * _weights(np.arange(-NUMBERS, 0)))
@@ -86,12 +85,12 @@ def make(folder: Path, sizes: Sizes) -> None:
 def open_clicks(folder: Path) -> Clicks:
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("numbers", "ids", "labels")}
     sizes = Sizes(**json.loads((folder / "sizes.json").read_text()))
-    # A plain array over the mapping: slicing it costs less than slicing np.memmap does.
+    # A plain array over the mapping: slicing it is cheaper than slicing np.memmap.
     return Clicks(sizes=sizes, **{name: np.asarray(array) for name, array in arrays.items()})
 
 
 def dense_parameters(layers: tuple[int, ...]) -> int:
-    """How many numbers there are beside the table, on every side."""
+    """Returns the number of dense parameters, which is the same on every side."""
     width = NUMBERS + CATEGORIES * WIDTH
     count, above = width + 1, width
     for units in (*layers, 1):
@@ -108,7 +107,7 @@ def _zipf(uniform: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 
 
 def _weights(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """One for each id, spread by about one around zero."""
+    """Returns one weight per id, with a standard deviation of about one."""
     mixed = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)

@@ -1,4 +1,4 @@
-"""Which sides are compared, with which targets, and how: the table of this benchmark."""
+"""The table of this benchmark: which sides are compared, with which targets, and how."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.turns import Speed, compared, take_turns
 from elasticdl.jobs.sections.placement import NodesSection
 
 NAME = "parameter_servers"
-# Which comparisons, by a part of their names; all if it is not set. For who works on one of them.
+# Selects comparisons by a part of their names; all if not set.
 ONLY = "ELASTICDL_BENCHMARK_ONLY"
 
 Start = Callable[[Setting], AbstractContextManager[Trainers]]
@@ -34,11 +34,11 @@ class Comparison:
     size: str
     ours: Sequence[Start]
     peers: Sequence[Start]
-    # Ours at least so many times theirs; None: reported.
+    # Target: ours at least so many times the peer; None: only reported.
     target: float | None
-    # What no server can help with: nothing is faster than the fastest of these.
+    # Sides without servers: no server makes a side faster than the fastest of these.
     bounds: Sequence[Start] = ()
-    # The target as a part of the bound, where there is one.
+    # Target as a fraction of the bound, if there is one.
     of_bound: float | None = None
     note: str = ""
     learns: bool = True
@@ -70,7 +70,7 @@ def comparisons() -> list[Comparison]:
                 ],
                 target=0.9 if size == "full" else None,
                 learns=False,
-                note="what no server can make faster, as the peer",
+                note="the bound that no server can exceed, as the peer",
             ),
             Comparison(
                 name=f"PyTorch, one process, {size}",
@@ -139,7 +139,7 @@ def comparisons() -> list[Comparison]:
                 partial(sides.model_alone, workers=workers, threads=threads, program="paddle_model_alone")
                 for workers, threads in ((1, 2), (2, 1))
             ],
-            note="the peer, too, with the kernels of MKL that our workers select",
+            note="the peer uses the MKL kernels that our workers select, too",
         ),
         Comparison(
             name="tf.keras, one process, full",
@@ -168,7 +168,7 @@ def comparisons() -> list[Comparison]:
                 ours=[partial(sides.ours, workers=2, threads=1, servers=2)],
                 peers=[partial(sides.ours, workers=2, threads=1, servers=2, flags=["--ps_replicas=1"])],
                 target=0.95,
-                note="two servers of ours, each with a copy of the other's rows, against two without",
+                note="two of our servers with replicas of each other's rows, against two without",
             )
             for size in ("full", "light")
         ]
@@ -216,11 +216,11 @@ def _measured(comparison: Comparison, setting: Setting, *, rounds: int, seconds:
     try:
         return _measure(comparison, setting, rounds=rounds, seconds=seconds)
     except Missing as missing:
-        return _nothing(comparison, f"this peer cannot be had here: {missing}")
+        return _nothing(comparison, f"this peer is not available here: {missing}")
     except Stuck as stuck:
-        # The others can be measured all the same.
+        # The others can still be measured.
         print(stuck, file=sys.stderr, flush=True)
-        return _nothing(comparison, "it came to nothing; what was printed is above", passed=False)
+        return _nothing(comparison, "it failed; its output is above", passed=False)
 
 
 def _nothing(comparison: Comparison, note: str, *, passed: bool | None = None) -> Result:
@@ -237,9 +237,9 @@ def _nothing(comparison: Comparison, note: str, *, passed: bool | None = None) -
 
 def _measure(comparison: Comparison, setting: Setting, *, rounds: int, seconds: float) -> Result:
     with contextlib.ExitStack() as stack:
-        # One after the other: what starts takes the whole machine, and is halted until its turn.
+        # One after the other: a starting side uses the whole machine, and is suspended until its turn.
         started: list[list[Trainers]] = []
-        # Peers first: of them it is known that they can be missing.
+        # Peers first, because they can be missing.
         for starts in (comparison.peers, comparison.ours, comparison.bounds):
             started.append([])
             for start in starts:

@@ -1,8 +1,8 @@
 """The peer `TensorFlow`: the model as an Estimator, each process with its place in the cluster in TF_CONFIG.
 
-Variables live on the parameter server. `--unique` has the worker fetch every different row once, as our workers do, in
-place of a row for every id of the batch; which is better depends on how much of the time is communication, so both are
-tried. There are neither checkpoints nor summaries nor evaluation.
+Variables are on the parameter server. With `--unique` the worker fetches every distinct row once, as our workers do,
+instead of a row for every id of the batch. Which is faster depends on the share of communication, so both are tried.
+There are no checkpoints, summaries or evaluation.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main() -> None:
     session = v1.ConfigProto(
         intra_op_parallelism_threads=arguments.threads, inter_op_parallelism_threads=arguments.threads
     )
-    # What the device filters leave out is not waited for: workers start when they and the server are there.
+    # Without nodes that the device filters exclude: a worker starts when it and the server are ready.
     if task["type"] != "ps":
         session.device_filters.extend(["/job:ps", f"/job:{task['type']}/task:{task['index']}"])
     config = tf.estimator.RunConfig(

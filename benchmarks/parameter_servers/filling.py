@@ -1,8 +1,7 @@
-"""How long pushes wait while one bucket of a very large table is copied to another server: for the longest of its
-parts, to be copied here and to be taken in there. Beside it, the whole bucket at once.
+"""How long pushes wait while a bucket of a large table is migrated: the time of its longest part, copied and applied.
 
-A bucket of two million rows, as a table of half a billion has them: more than two servers of this benchmark's machine
-could hold, so there is nothing but this bucket.
+The whole bucket at once is measured too. The bucket has two million rows, as in a table of half a billion rows: more
+than two servers on this benchmark's machine could hold, so only this bucket exists.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def measure(benchmark: str, *, quick: bool) -> Result:
         case=f"longest wait while a bucket of {rows:,} rows is copied",
         unit="s",
         us=max(in_parts),
-        note=f"{parts} parts, together {sum(in_parts):.2f} s; at once it would be {whole:.2f} s; to forget it here, "
-        f"when it is there, takes {went:.2f} s",
+        note=f"{parts} parts, together {sum(in_parts):.2f} s; at once it would be {whole:.2f} s; dropping it here "
+        f"afterwards takes {went:.2f} s",
     )
     return at_most_more(result, _SECONDS)
 
@@ -68,7 +67,7 @@ def _fill(bucket_store: BucketStore, rows: int) -> None:
 
 
 def _copy(source: BucketStore, parts: int) -> list[float]:
-    """Seconds of each part, copied and taken in."""
+    """Seconds of each part, copied and applied."""
     target = _bucket_store()
     found = []
     for part in range(parts):

@@ -1,9 +1,9 @@
 """The peer `elasticdl 0.2.0rc3`: the parameter server of the original ElasticDL, a program in Go, and a client of it.
 
-The package is installed by itself, without what it depends on, into a folder beside the repository's environments when
-it is first needed (requirements/go-server.txt). Only the server and the description of its messages are used: the
-package's own client loops over ids in Python; this one does not, so that it is the server that is compared. The server
-learns by the plain rule, because its Adagrad makes NaN of rows.
+The package is installed without its dependencies into a folder beside the repository's environments when it is first
+needed (requirements/go-server.txt). Only the server and the definitions of its messages are used: the package's own
+client loops over ids in Python; this one does not, so that the server is compared. The server uses plain SGD, because
+its Adagrad produces NaN in rows.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from benchmarks.processes import DEADLINE, ROOT, free_port, running, tail, wait_
 
 FOLDER = ROOT / ".go-server"
 _REQUIREMENTS = ROOT / "requirements" / "go-server.txt"
-# The server exits where there is no Kubernetes around it: no token at a fixed path. So it
-# gets a dummy one, in a mount namespace of its own. Nothing listens at the address; it only complains.
+# The server exits outside of Kubernetes, without a token at a fixed path. So it
+# gets a dummy token, in its own mount namespace. Nothing listens at the address; it only logs that.
 _POD = """
 run=$(readlink -f /var/run) && mount -t tmpfs tmpfs "$run" && cd "$run" &&
 mkdir -p secrets/kubernetes.io/serviceaccount && echo none > secrets/kubernetes.io/serviceaccount/token &&
@@ -66,7 +66,7 @@ def _binary() -> Path:
 
 
 def _generate(folder: Path) -> None:
-    """The modules of its messages; those in the package are of a protobuf that is gone."""
+    """Returns the modules of its messages; those in the package need an old protobuf."""
     out = folder / "messages"
     out.mkdir()
     tensorflow = importlib.util.find_spec("tensorflow")
@@ -75,7 +75,7 @@ def _generate(folder: Path) -> None:
     includes = (folder / "elasticdl" / "proto", Path(tensorflow.origin).parent / "include")
     command = [sys.executable, "-m", "grpc_tools.protoc", *(f"-I{path}" for path in includes)]
     command += [f"--python_out={out}", f"--grpc_python_out={out}", "elasticdl.proto"]
-    # Among them those of TensorFlow's that they contain: importing TensorFlow for them would take seconds.
+    # They contain messages of TensorFlow: importing TensorFlow for these would take seconds.
     command += [f"tensorflow/core/framework/{name}.proto" for name in _TENSORFLOW]
     subprocess.run(command, check=True, timeout=DEADLINE, capture_output=True)
     for package in ("tensorflow", "tensorflow/core", "tensorflow/core/framework"):
@@ -84,7 +84,7 @@ def _generate(folder: Path) -> None:
 
 @contextlib.contextmanager
 def go_server(home: Path) -> Iterator[tuple[int, str]]:
-    """The process's number, and its address."""
+    """Yields the id of the process, and its address."""
     installed()
     port = free_port()
     log = home / "go-server.log"
@@ -93,7 +93,7 @@ def go_server(home: Path) -> Iterator[tuple[int, str]]:
         "opt_args": f"learning_rate={clicks.PLAIN_RATE};momentum=0.0;nesterov=false;",
         "port": port,
         "use_async": "true",
-        # It waits for one that it is given.
+        # It waits for the one in its arguments.
         "master_addr": "",
     }
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", _POD, str(_binary())]
@@ -112,7 +112,7 @@ def go_server(home: Path) -> Iterator[tuple[int, str]]:
 
 
 class GoClient:
-    """Rows and dense parameters of one server, a call each."""
+    """A client for the rows and dense parameters of one server, one call each."""
 
     def __init__(self, address: str) -> None:
         import grpc
@@ -123,7 +123,7 @@ class GoClient:
         self._version = -1
 
     def start(self, parameters: Mapping[str, NDArray[np.float32]]) -> None:
-        """Declares the table; gives the server the parameters, if it has none yet."""
+        """Declares the table; sends the parameters, if the server has none yet."""
         tables = self._messages.Model()
         tables.embedding_table_infos.add(name=_TABLE, dim=clicks.WIDTH, initializer="uniform", dtype=1)
         self._stub.push_embedding_table_infos(tables)
@@ -133,7 +133,7 @@ class GoClient:
         self._stub.push_model(model)
 
     def dense(self) -> dict[str, NDArray[np.float32]]:
-        """What is newer than the last time."""
+        """Pulls the parameters that changed since the last call."""
         reply = self._stub.pull_dense_parameters(
             self._messages.PullDenseParametersRequest(version=self._version)
         )

@@ -1,6 +1,6 @@
 """A worker of the Go server: the PyTorch model of all sides, rows and parameters from the server, gradients to it.
 
-With `--path` there is no model: the different ids of a batch, their rows pulled, as many gradients pushed.
+With `--path` there is no model: the distinct ids of a batch, their rows pulled, as many gradients pushed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DeepFM in Keras, over whatever layer makes rows of ids."""
+"""DeepFM in Keras, over any layer that maps ids to rows."""
 
 from __future__ import annotations
 

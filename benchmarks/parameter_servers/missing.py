@@ -1,4 +1,4 @@
-"""Peers that cannot be installed on this machine: reported, and left out."""
+"""Peers that cannot be installed on this machine: reported and omitted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 
 
 class Missing(Exception):
-    """A peer that cannot be had, and why."""
+    """A peer that is not available, with the reason."""
 
 
 def need(module: str, name: str) -> None:

@@ -1,7 +1,7 @@
-"""The bound: the PyTorch model of all sides with its rows already there, and its gradients discarded.
+"""The bound: the PyTorch model of all sides with its rows given and its gradients discarded.
 
 Nothing that has to fetch rows and send gradients can train it faster on the same cores. It keeps its memory from batch
-to batch as our workers do, or it would not be the bound of ours.
+to batch as our workers do; otherwise it would not be a bound for ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How long workers stand still while buckets move: the longest gap between two batches of any worker, from the command
-that asks for another number of servers until every bucket is where it belongs, and twice.
+"""The pause of workers while buckets migrate: the longest gap between two batches of any worker.
 
-Two workers train the light model on two servers; a third one joins, gets its buckets, and leaves. The longest gap in
-as long a time before is reported beside it. The new server starts on the same cores: users see that too.
+It is measured from the command that changes the number of servers until every bucket is in its place, for two changes.
+Two workers train the light model on two servers; a third server joins, gets its buckets, and leaves. The longest gap in
+a period of the same length before is reported too. The new server starts on the same cores, as it does for users.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _JOB = "benchmark"
 class Move:
     longest: float
     longest_before: float
-    # From the command to the end of the last move.
+    # From the command to the end of the last migration.
     seconds: float
 
 
@@ -45,14 +45,14 @@ def measure(benchmark: str, setting: sides.Setting, *, rounds: int) -> list[Resu
 
 
 def _summary(benchmark: str, case: str, moves: list[Move]) -> Result:
-    """Of several the longest: a pause that is there now and then is one."""
+    """Returns the longest pause of several repetitions."""
     result = Result(
         benchmark=benchmark,
         case=f"longest pause of a worker, {case} servers",
         unit="s",
         us=max(move.longest for move in moves),
         note=f"before that {max(move.longest_before for move in moves):.2g} s; "
-        f"it takes {statistics.median(move.seconds for move in moves):.1f} s until all has moved",
+        f"it takes {statistics.median(move.seconds for move in moves):.1f} s until all buckets have migrated",
     )
     return at_most_more(result, _SECONDS)
 
@@ -80,7 +80,7 @@ def _is_settled(side: sides.Trainers, servers: int) -> bool:
 
 
 def _longest_gap(batches: Sequence[Sequence[progress.Batch]], begin: float, end: float) -> float:
-    """Of any worker. One that is still going on at the end counts as far as it has come."""
+    """Returns the longest gap of any worker. A gap that is still open at the end counts up to the end."""
     longest = 0.0
     for each in batches:
         times = [batch.seconds for batch in each]

@@ -1,7 +1,7 @@
-"""The server path alone, with one of our servers: the different ids of a batch, their rows, as many gradients.
+"""The server path alone, with one of our servers: the distinct ids of a batch, their rows, as many gradients.
 
-What a worker of ours does beside computing, the way it does it: the rows of the next batch are pulled by one thread
-while the gradients of the last are pushed by another.
+It does what our workers do besides computing: one thread pulls the rows of the next batch while another one pushes the
+gradients of the last.
 """
 
 from __future__ import annotations

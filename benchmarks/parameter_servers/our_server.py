@@ -1,8 +1,8 @@
-"""One of our parameter servers by itself, without a job: for the server path alone, for saving and for restoring.
+"""One of our parameter servers without a job: for the server path alone, for saving and for restoring.
 
-It is the process of every job's server but for the master, whose directives are given here: one server, generation 1.
-`--rows` has it start with so many rows, `--restore` with those of a file of a checkpoint; `--make` has it write such a
-file and end.
+It is the process of every job's server, without a master; this module gives it the master's directives: one server,
+generation 1. With `--rows` it starts with so many rows, with `--restore` with those of a checkpoint file; with `--make`
+it writes such a file and exits.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def optimizer(name: str) -> ps_pb2.OptimizerConfig:
 
 
 def connect(address: str, *, worker: str, rule: str) -> ParameterClient:
-    """A client that has given its model: a table, and one number."""
+    """Returns a client that has initialized the model: a table, and one number."""
     client = ParameterClient([address], TOKEN, worker, generation=1)
     client.initialize({"none": np.zeros(1, np.float32)}, {}, optimizer(rule), [TABLE])
     return client
 
 
 def push_rows(client: ParameterClient, ids: NDArray[np.int64]) -> None:
-    """One gradient for each."""
+    """Pushes one gradient for each row."""
     gradients = np.full((_AT_ONCE, clicks.WIDTH), 1e-3, np.float32)
     for start in range(0, len(ids), _AT_ONCE):
         part = ids[start : start + _AT_ONCE]
@@ -78,7 +78,7 @@ def main() -> None:
     if arguments.make:
         store.master.freeze("all", generation=1)
         store.master.save("all", arguments.make)
-        # Neither connections nor gigabytes need to be taken apart.
+        # Exits without closing connections or freeing gigabytes.
         os._exit(0)
     written = arguments.address.with_suffix(".new")
     written.write_text(server.address)

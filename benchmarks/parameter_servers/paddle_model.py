@@ -1,5 +1,6 @@
-"""The model of this benchmark in Paddle, but for its table: a linear part over numbers and rows, the factorization
-machine over the rows, and an MLP over both.
+"""The model of this benchmark in Paddle, without its table: a linear part, the factorization machine, and an MLP.
+
+The linear part and the MLP are over numbers and rows, the factorization machine is over the rows.
 """
 
 from __future__ import annotations

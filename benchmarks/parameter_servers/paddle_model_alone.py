@@ -1,7 +1,7 @@
-"""The bound in Paddle: the model of both sides with its rows already there, and its gradients discarded.
+"""The bound in Paddle: the model of both sides with its rows given and its gradients discarded.
 
-As `model_alone.py` for PyTorch. It computes with the kernels of MKL that our workers select, and keeps its memory as
-they do.
+As `model_alone.py` for PyTorch. It computes with the MKL kernels that our workers select, and keeps its memory as they
+do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The peer `Paddle`: the model as a static program for Paddle 2.6's parameter server, one process a role.
+"""The peer `Paddle`: the model as a static program for Paddle 2.6's parameter server, one process per role.
 
-The role of a process stands in the PADDLE_* variables, as `fleet` reads them. Paddle's servers have no other rules for
-dense parameters than SGD and Adam, and refuse the rest: it is Adam here, for rows too, and so it is on our side.
+The PADDLE_* variables have the role of a process, as `fleet` reads them. For dense parameters, Paddle's servers support
+only SGD and Adam, and reject other optimizers. So it is Adam here, for rows too, and also on our side.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def network(layers: tuple[int, ...], ids_limit: int) -> tuple[list[Any], Any]:
             name="table", initializer=paddle.nn.initializer.Uniform(-clicks.SPREAD, clicks.SPREAD)
         ),
     )
-    # Its lookup takes a column of ids, nothing else.
+    # Its lookup accepts only a column of ids.
     rows = paddle.reshape(flat_rows, [-1, clicks.CATEGORIES, clicks.WIDTH])
     flat = paddle.concat([numbers, paddle.reshape(rows, [-1, clicks.CATEGORIES * clicks.WIDTH])], 1)
     deep = flat

@@ -51,7 +51,7 @@ def main() -> None:
     )
     progress = Progress("worker-0")
     callback = tf.keras.callbacks.LambdaCallback(on_batch_end=progress.on_train_batch_end)
-    # The loss that Keras tells is the mean of the epoch: short epochs make it that of the last batches.
+    # Keras reports the mean loss of the epoch: with short epochs, it is that of the last batches.
     model.fit(
         fed.prefetch(2), epochs=1 << 40, steps_per_epoch=data.sizes.batches, verbose=0, callbacks=[callback]
     )

@@ -1,7 +1,7 @@
-"""The peer `TorchRec's kernels`: the model in one process, with the fused tables of FBGEMM that TorchRec trains with.
+"""The peer `TorchRec's kernels`: the model in one process, with the fused FBGEMM tables that TorchRec trains with.
 
-A table for each category, in the memory of the machine, bags of one id, and Adagrad applied within the backward pass.
-The dense parameters have PyTorch's own Adagrad. Started by the interpreter of `torchrec.py`.
+One table per category, in main memory, bags of one id, and Adagrad applied in the backward pass. The dense parameters
+use PyTorch's own Adagrad. Started by the interpreter of `torchrec.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a trainer leaves behind of every batch: when it ended and its loss, one line each in a file of its own.
+"""The progress of a trainer: the end of every batch and its loss, one line each in a file of its own.
 
-All programs of this benchmark write it the same way, ours through a callback. Files survive whatever happens to the
-process, and who measures reads them without asking anybody.
+All programs of this benchmark write it in the same way, ours through a callback. The files survive a kill of the
+process, and the benchmark reads them without a call to it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FOLDER = "ELASTICDL_BENCHMARK_PROGRESS"
 
 
 class Progress:
-    """Opened when first written to: a definition is also imported by those who do not train."""
+    """Opened at the first write: a definition is also imported by processes that do not train."""
 
     def __init__(self, name: str = "") -> None:
         self._name = name
@@ -31,7 +31,7 @@ class Progress:
         os.write(self._file, f"{time.monotonic()!r} {loss:.6g}\n".encode())
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """As a callback of a model definition."""
+        """The callback of a model definition."""
         self.batch(float((logs or {}).get("loss", "nan")))
 
 
@@ -42,7 +42,7 @@ class Batch:
 
 
 def read(path: Path) -> list[Batch]:
-    # The last line may be half written.
+    # The last line may be incomplete.
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     pairs = (line.split() for line in lines if line.endswith("\n"))
     return [Batch(seconds=float(seconds), loss=float(loss)) for seconds, loss in pairs]

@@ -1,7 +1,7 @@
-"""How long a server takes to start with 10⁷ rows, and their sums of squares, from a checkpoint on disk.
+"""The time of a server's start with 10⁷ rows, and their sums of squares, from a checkpoint on disk.
 
-From the start of its process until it has answered a pull of rows. The checkpoint has just been written, so most of it
-is still in memory, as after a server's death in the middle of a job.
+From the start of its process until it has replied to a pull of rows. The checkpoint has just been written, so most of
+it is in the page cache, as after a server's death during a job.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(benchmark: str, sizes: clicks.Sizes, *, rounds: int) -> Result:
 
 
 def _start(home: Path, saved: Path, rows: int) -> tuple[float, float]:
-    """By the clock, and of processor time."""
+    """Returns wall time and processor time in seconds."""
     home.mkdir()
     address = home / "address"
     began = time.monotonic()

@@ -1,8 +1,8 @@
-"""How long a server takes to save a checkpoint of 10⁷ rows of which 1 % have changed: those, against all of them.
+"""The time to save a checkpoint of 10⁷ rows of which 1 % have changed: an increment against a full checkpoint.
 
-With their sums of squares, by the calls that a job's master makes, until the file is on the disk. The rows that change
-are any of them, which is the worst there is: the more they lie together, the less has to be looked at. In each round
-both are written, the one with the changes upon the one with all.
+With their sums of squares, by the calls of a job's master, until the file is on the disk. The changed rows are random,
+which is the worst case: the more they are together, the fewer chunks have to be examined. Each round writes both, the
+increment on top of the full one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from elasticdl.ps.client.coordinator import Coordinator
 from elasticdl.ps.client.parameter_client import ParameterClient
 
 _SHARE = 0.01
-# Of the time that all of it takes.
+# Target, relative to the time of a full checkpoint.
 _AT_MOST = 0.25
 _PROGRAM = [sys.executable, "-m", "benchmarks.parameter_servers.our_server"]
 
@@ -80,7 +80,7 @@ def _summary(benchmark: str, sizes: clicks.Sizes, found: list[tuple[Saved, Saved
 
 
 class _Saving:
-    """A server, and what its master would ask of it."""
+    """A server, and the calls of its master."""
 
     def __init__(
         self, client: ParameterClient, address: str, process: psutil.Process, folder: Path, rows: int
@@ -115,7 +115,7 @@ class _Saving:
             await servers.release_all(self._servers, self.last)
         finally:
             await servers.close()
-        assert complete is not bool(since), "the server has not written what it was asked for"
+        assert complete is not bool(since), "the server has not written the checkpoint"
         return Saved(seconds=seconds, work=work, bytes=file.bytes)
 
     def _work(self) -> float:

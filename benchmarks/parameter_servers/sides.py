@@ -1,6 +1,6 @@
-"""The sides that are compared, each with all its processes: started, watched by what trainers leave behind, ended.
+"""The compared sides, each with all its processes: started, observed through the progress of its trainers, killed.
 
-Every side trains forever on the same data. It is under way when it has trained all of the data once.
+Every side trains indefinitely on the same data. It is in steady state when it has trained all of the data once.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from benchmarks.turns import Side, Speed, ended
 from elasticdl.worker.environment import select_mkl_kernels
 
 _PROGRAMS = "benchmarks.parameter_servers"
-# After a halt, until buffers are as full as they are while it runs.
+# Warm-up after a suspension, until buffers are filled again.
 _WARM_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all sides of one comparison share."""
+    """The settings that all sides of one comparison share."""
 
     data: Path
     sizes: clicks.Sizes
-    # A key of clicks.LAYERS; "" where there is no model.
+    # A key of clicks.LAYERS; "" without a model.
     size: str
 
 
@@ -61,7 +61,7 @@ class Trainers(Side):
         return "\n".join(f"{self.name}, {log.name}:\n{tail(log)}" for log in logs)
 
     def speed(self, seconds: float) -> Speed:
-        """Samples a second of all its trainers: of each between the first and the last batch it ended in that time."""
+        """Samples per second of all its trainers: of each, between its first and its last batch in that time."""
         self.go_on()
         time.sleep(_WARM_SECONDS)
         began, worked = time.monotonic(), self.work()
@@ -78,7 +78,7 @@ class Trainers(Side):
         return Speed(per_second=sum(rates), work=work / (self._sizes.batch * sum(map(len, batches))))
 
     def learned(self) -> tuple[float, float]:
-        """The loss at first and at last."""
+        """The first and the last loss."""
         found = [each.loss for path in self._files for each in progress.read(path)[:3]]
         last = [
             each.loss for path in self._files for each in progress.read(path)[-self._sizes.batches // 4 :]
@@ -91,7 +91,7 @@ class Trainers(Side):
             raise Stuck(f"{self.name} does not learn: its loss was {first:.4f} and is {last:.4f}")
 
     def batches(self) -> list[list[progress.Batch]]:
-        """All that each of its trainers has ended."""
+        """The batches that each of its trainers has finished."""
         return [progress.read(path) for path in self._files]
 
     def _since(self, began: float) -> list[list[progress.Batch]]:
@@ -110,7 +110,7 @@ def plain_torch(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 def torchrec(setting: Setting, *, threads: int) -> Iterator[Trainers]:
     python = str(torchrec_python())
     command = [python, *_program("plain_torchrec", setting, f"--threads={threads}")[1:]]
-    # Its packages only, and ours beside them: the benchmark's environment may have another PyTorch.
+    # Only its packages and our code: the benchmark's environment may have another PyTorch.
     with _started(f"{threads} threads", setting, {"worker-0": (command, {"PYTHONPATH": str(ROOT)})}) as side:
         yield side
 
@@ -119,7 +119,7 @@ def torchrec(setting: Setting, *, threads: int) -> Iterator[Trainers]:
 def model_alone(
     setting: Setting, *, workers: int, threads: int, program: str = "model_alone", flags: Sequence[str] = ()
 ) -> Iterator[Trainers]:
-    """Workers with nothing but the model."""
+    """Workers with only the model."""
     processes: dict[str, tuple[list[str], dict[str, str]]] = {}
     for number in range(workers):
         command = _program(program, setting, f"--threads={threads}", f"--number={number}", *flags)
@@ -158,7 +158,7 @@ def estimator(setting: Setting, *, workers: int, threads: int, unique: bool) -> 
 def paddle(
     setting: Setting, *, workers: int, threads: int, selects_kernels: bool = False
 ) -> Iterator[Trainers]:
-    """As it is installed; `selects_kernels`: with the kernels of MKL that our workers select, where that matters."""
+    """Paddle as it is installed; `selects_kernels`: with the MKL kernels that our workers select, where it matters."""
     need_paddle()
     kernels: dict[str, str] = {}
     if selects_kernels:
@@ -206,7 +206,7 @@ def go(setting: Setting, *, workers: int, threads: int) -> Iterator[Trainers]:
 
 @contextlib.contextmanager
 def our_path(setting: Setting, *, workers: int) -> Iterator[Trainers]:
-    """A server of ours and workers without a model."""
+    """One of our servers, and workers without a model."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "address"
         command = [sys.executable, "-m", f"{_PROGRAMS}.our_server", f"--address={file}"]
@@ -243,7 +243,7 @@ def ours(
         "--distribution_strategy=ParameterServerStrategy",
         f"--num_ps={servers}",
         f"--num_workers={workers}",
-        # Sides are halted while others are timed: that is no stall.
+        # Sides are suspended while others are timed, which must not count as a stall.
         "--stall_factor=0",
         *flags,
     )
@@ -273,7 +273,7 @@ def _started(
     trainers: Sequence[str] = (),
     more: Sequence[psutil.Process] = (),
 ) -> Iterator[Trainers]:
-    """All processes by name, those that train and the servers; `trainers`, where they are not processes of ours."""
+    """Returns all processes by name, trainers and servers; `trainers`, if they are not our processes."""
     home = Path(tempfile.mkdtemp())
     folder = home / "progress"
     folder.mkdir()

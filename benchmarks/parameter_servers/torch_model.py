@@ -1,4 +1,4 @@
-"""DeepFM in PyTorch, from the rows of a batch on: where rows come from is what the sides differ in."""
+"""DeepFM in PyTorch, from the rows of a batch on: the sides differ in the source of the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DeepFM(nn.Module):  # type: ignore[misc]
         self.deep = nn.Sequential(*deep, nn.Linear(above, 1))
 
     def forward(self, numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Logits, one a sample. Rows: samples × categories × width."""
+        """Returns one logit per sample. Rows: samples × categories × width."""
         flat = torch.cat([numbers, rows.reshape(len(rows), CATEGORIES * WIDTH)], 1)
         together = rows.sum(1)
         pairs = 0.5 * (together * together - (rows * rows).sum(1)).sum(1)

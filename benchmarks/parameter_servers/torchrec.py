@@ -1,4 +1,4 @@
-"""The environment of TorchRec's kernels, beside the repository's others: compiled for one version of PyTorch."""
+"""The environment of TorchRec's kernels, which are compiled for one version of PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("torch==2.13.0", "fbgemm-gpu-cpu==1.8.0", "numpy<2")
 
 
 def torchrec_python() -> Path:
-    """The interpreter of an environment that has the kernels. Raises `Missing`."""
+    """Returns the interpreter of an environment with the kernels. Raises `Missing`."""
     python = _ENVIRONMENT / "bin" / "python"
     complete = _ENVIRONMENT / ".installed"
     if not complete.exists():

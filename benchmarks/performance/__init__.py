@@ -1,1 +1,1 @@
-"""What runs of the benchmarks have measured, kept, and the page docs/performance.md that is made of it."""
+"""The stored results of benchmark runs, and the page docs/performance.md that is generated from them."""

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.performance`: makes the tables and plots of docs/performance.md of the newest results.
+"""`python -m benchmarks.performance`: writes the tables and plots of docs/performance.md from the newest results.
 
-Ends with 1, and changes nothing, if a claim of the page is not supported by them.
+The exit code is 1, and nothing is changed, if the results do not support a claim of the page.
 """
 
 from __future__ import annotations

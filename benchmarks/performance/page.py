@@ -1,18 +1,18 @@
-"""docs/performance.md: its tables and plots are made of the newest results, and its claims have to hold in them.
+"""docs/performance.md: generates its tables and plots from the newest results, which have to support its claims.
 
-In the page, a table and a plot of some benchmarks stand between two comments:
+In the page, the table and the plot of some benchmarks are between two comments:
 
     <!-- results: master_shards, one_worker -->
     …
     <!-- end of results -->
 
-A claim in the text has a comment behind it that says what it rests on, a ratio to the peer or a figure of ours:
+A claim in the text is followed by a comment that names its evidence, a ratio to the peer or a figure of ours:
 
     <!-- claim: master_shards | 1 client, elasticai_api, one a call | ratio >= 3 -->
 
 Failure modes
-    `build` raises `Unsupported` if a claim is missed by the newest result, or rests on a case that was never measured.
-    A test compares the page and its plots with what `build` makes, so figures cannot be edited by hand.
+    `build` raises `Unsupported` if the newest result misses a claim, or if its case was never measured. A test compares
+    the page and its plots with the output of `build`, so figures cannot be edited by hand.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def build(text: str, results: Results) -> tuple[str, dict[str, str]]:
 
 
 def ratio_plot(title: str, rows: Sequence[tuple[str, float]]) -> Drawing:
-    """A bar for each case: ours as a multiple of the peer, with a line at 1."""
+    """Plots a bar for each case: ours as a multiple of the peer, with a line at 1."""
     height = 44.0 + _ROW * len(rows)
     drawing = Drawing(width=_WIDTH, height=height, title=f"{title}: ours, as a multiple of the peer")
     drawing.shapes.append(Label(x=8, y=20, text=drawing.title, size=14, bold=True))
@@ -115,7 +115,7 @@ def _problem(claim: tuple[str, str, str, str, str], results: Results) -> str:
 
 
 def _origin(rows: Sequence[Measured]) -> str:
-    """Where and when: one entry for each run that a row is of."""
+    """Describes the runs of the rows: date, commit and machine, one entry per run."""
     runs = dict.fromkeys((row.started[:10], row.commit[:12], row.cores, row.load) for row in rows)
     return ", ".join(
         f"{day} at {commit} on {cores} cores with a load average of {load:.1f} before"

@@ -1,7 +1,7 @@
-"""The results of a run as a JSON file, rewritten with every result: an interrupted run loses nothing.
+"""The results of a run as a JSON file, rewritten after every result: an interrupted run loses nothing.
 
-A folder in place of a file keeps a history: each run adds a file, named by its time and commit. `newest` takes the last
-figure of each case from all of them.
+With a folder instead of a file, each run adds a file, named by its time and commit. `newest` takes the last figure of
+each case from all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunLog:
         self._write()
 
     def complete(self) -> None:
-        """All that was asked for has been measured."""
+        """Marks the run as complete."""
         self._document["is_complete"] = True
         self._write()
 
@@ -70,12 +70,12 @@ class Measured:
     started: str
     commit: str
     cores: int
-    # The load average when the run began: figures of a busy machine say less.
+    # The load average when the run began: figures of a busy machine are less reliable.
     load: float
 
 
 def newest(folder: Path) -> dict[tuple[str, str], Measured]:
-    """By benchmark and case, without what short runs say."""
+    """Returns results by benchmark and case, without those of short runs."""
     found: dict[tuple[str, str], Measured] = {}
     documents = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     for document in sorted(documents, key=lambda document: str(document["started"])):
@@ -92,7 +92,7 @@ def newest(folder: Path) -> dict[tuple[str, str], Measured]:
 
 
 def _commit() -> str:
-    """Empty where there is no repository."""
+    """Returns the commit; empty without a repository."""
     try:
         command = ["git", "rev-parse", "HEAD"]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()

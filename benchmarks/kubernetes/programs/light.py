@@ -1,6 +1,6 @@
-"""A worker that needs next to nothing: batches are only waited for. Each is stamped, which shows when it paused.
+"""A worker that uses almost no processor time: it sleeps instead of training. Time stamps of batches show its pauses.
 
-Without a master (a bare pod) it does the same and sends no calls: what shows then is the machine's doing.
+Without a master (a bare pod) it does the same and sends no calls: its pauses are those of the machine.
 """
 
 import os

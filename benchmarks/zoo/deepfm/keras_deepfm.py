@@ -1,4 +1,4 @@
-"""The model of the benchmark of parameter servers, as a definition for Keras."""
+"""The model of the parameter server benchmark, as a definition for Keras."""
 
 from __future__ import annotations
 

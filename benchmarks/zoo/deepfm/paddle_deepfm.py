@@ -1,4 +1,4 @@
-"""The model of the benchmark of parameter servers, as a definition for Paddle."""
+"""The model of the parameter server benchmark, as a definition for Paddle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a job of the benchmark of parameter servers beside its flags: environment variables of all its nodes."""
+"""Settings of a job of the parameter server benchmark besides its flags: environment variables of all its nodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def optimizer() -> str:
     return os.environ.get(OPTIMIZER, "adagrad")
 
 
-# More than can be trained meanwhile, so that no epoch ends.
+# More than can be trained during the measurement, so that no epoch ends.
 _PASSES = 1_000_000
 
 
 class Records:
-    """Samples out of mapped memory, again and again. A shard of whole batches never goes over the end of the data."""
+    """Reads samples from mapped memory, repeatedly. A shard of whole batches never crosses the end of the data."""
 
     kind = "columns"
 

@@ -1,4 +1,4 @@
-"""The convolutional network that PyTorch and Keras beginners meet first, for images like those of MNIST."""
+"""The convolutional network of the first tutorials of PyTorch and Keras, for images like those of MNIST."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from elasticdl.jobs.mode import Mode
 with framework_import():
     import tensorflow as tf
 
-    # TensorFlow loads Keras only when it is first asked for.
+    # TensorFlow loads Keras at its first use.
     layers = tf.keras.layers
 
 
 class KerasStamps(BatchStamps, tf.keras.callbacks.Callback):  # type: ignore[misc]
-    # Lets `fit` pass its logs on as they are, without waiting for their values.
+    # `fit` passes its logs on without waiting for their values.
     _supports_tf_logs = True
 
 
 def custom_model() -> Any:
-    # TensorFlow puts off its own start until the first tensor is made, and Keras the import of a part of itself.
+    # TensorFlow initializes itself with the first tensor, and Keras imports a part of itself lazily.
     with framework_import():
         return tf.keras.Sequential(
             [

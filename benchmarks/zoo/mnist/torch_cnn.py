@@ -1,4 +1,4 @@
-"""The convolutional network that PyTorch and Keras beginners meet first, for images like those of MNIST."""
+"""The convolutional network of the first tutorials of PyTorch and Keras, for images like those of MNIST."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loss(labels: torch.Tensor, predictions: torch.Tensor) -> torch.Tensor:
 
 
 def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    # PyTorch puts off the import of a good part of itself until the first optimizer is made.
+    # PyTorch imports a large part of itself when the first optimizer is created.
     with framework_import():
         return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
 
