@@ -8,7 +8,7 @@ is missing, and may be repeated: a master that comes back after a kill just look
 Failure modes
     The journal cannot be written (a full disk): the job fails at once and says so; no call was answered. A
     parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an
-    event of the platform, which makes the state machine give up the cut. The platform is gone: so is the
+    event of the platform, which makes the state machine give up the barrier. The platform is gone: so is the
     job; the master ends.
 """
 

@@ -46,7 +46,7 @@ class LeaseMemory:
                 node=node,
                 generation=self._generation,
                 seen_generation=max(self._generation, directive.generation),
-                cut=max(directive.cut_wanted, directive.cut_passed),
+                barrier=max(directive.barrier_requested, directive.barrier_passed),
                 sizes=self._sizes,
                 epochs_ended=directive.epochs_ended,
                 shards=[

@@ -3,7 +3,7 @@
 Batches are noted here and sent by a thread of its own, one report at a time, at a rate that is limited by the use of
 reports, and for all workers together (`elasticai_api.common.pace`): what is noted in the meantime goes with the
 next. The end of a shard is reported at once, for others may wait for it. `flush` waits until everything noted has been
-answered: before a cut, and before leaving.
+answered: before a barrier, and before the exit.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ def checkpoint() -> str:
     store.workers.initialize(
         InitialModel(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1
     )
-    store.master.freeze("cut", generation=1)
-    written = store.master.save("cut", folder / file_name(0, 1))
+    store.master.freeze("barrier", generation=1)
+    written = store.master.save("barrier", folder / file_name(0, 1))
     file = SavedFile(name=file_name(0, 1), bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=0, files=(file,)), None)
     return str(folder)

@@ -243,7 +243,7 @@ class Checkpointer:
                 # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
                 await self._servers.freeze_all(
                     addresses,
-                    checkpoints.copy_name(number),
+                    checkpoints.snapshot_name(number),
                     state.generation,
                     map_version=placing.map.version if placing.map is not None else 0,
                     flush=barrier is not None and (barrier.save or barrier.flush),
@@ -256,7 +256,7 @@ class Checkpointer:
         # Workers that made no progress waited here.
         self._job.detector.restart_stall_timers()
         if state.cycle.pending is None and state.evaluation is None and addresses:
-            await self._servers.release_all(addresses, checkpoints.copy_name(number))
+            await self._servers.release_all(addresses, checkpoints.snapshot_name(number))
         return True
 
     # -- the checkpoint --------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class Checkpointer:
             PublishedCheckpoint(
                 folder=published.name,
                 manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
-                copy=checkpoints.copy_name(attempt.pending.barrier),
+                copy=checkpoints.snapshot_name(attempt.pending.barrier),
                 generation=attempt.generation,
             ),
             size=sum(entry.bytes for entry in files.entries),
@@ -407,7 +407,7 @@ class Checkpointer:
         """Removes what was left of checkpoints that were not finished."""
         try:
             swept = await asyncio.to_thread(
-                partial_folders.sweep, directory, run=self._job.run_id, cut=barrier, now=time.time()
+                partial_folders.sweep, directory, run=self._job.run_id, barrier=barrier, now=time.time()
             )
         except OSError as problem:
             log.warning("%s: what was left of checkpoints could not be removed: %s", directory, problem)
@@ -433,7 +433,7 @@ class Checkpointer:
         writers = {server: address for server, address in addresses.items() if primaries[server]}
         since = base.copy if base is not None else ""
         return await self._servers.save_all(
-            writers, checkpoints.copy_name(barrier), folder, buckets=primaries, since=since
+            writers, checkpoints.snapshot_name(barrier), folder, buckets=primaries, since=since
         )
 
     async def release(self, number: int) -> None:
@@ -446,7 +446,7 @@ class Checkpointer:
         """What cannot be released now is found by the snapshot collector."""
         if addresses:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, checkpoints.copy_name(number))
+                await self._servers.release_all(addresses, checkpoints.snapshot_name(number))
 
 
 def _check_coverage(buckets: Mapping[int, Sequence[int]]) -> None:

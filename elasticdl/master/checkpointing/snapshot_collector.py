@@ -14,7 +14,7 @@ from typing import Protocol
 from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle
 from elasticdl.master.checkpointing.checkpointer import Placement
 from elasticdl.master.lifecycle.evaluation import Evaluation
-from elasticdl.ps.checkpoint.checkpoint_folders import copied_cut
+from elasticdl.ps.checkpoint.checkpoint_folders import snapshot_barrier
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
@@ -46,7 +46,7 @@ class SnapshottedJob(Protocol):
 
 def is_left_over(state: SnapshottedState, name: str) -> bool:
     """Whether this is the snapshot of a passed barrier that is neither written nor evaluated any more."""
-    number = copied_cut(name)
+    number = snapshot_barrier(name)
     # Before a barrier is passed its snapshot may exist on some servers already.
     if number is None or number > state.cycle.passed:
         return False

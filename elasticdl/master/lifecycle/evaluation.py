@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Evaluation:
-    """An evaluation that is under way. Its number is that of the cut it was frozen at."""
+    """An evaluation that is under way. Its number is that of the barrier of its snapshot."""
 
     number: int
     step: int

@@ -87,7 +87,7 @@ class BucketPlacement:
             return
         staying = self._staying()
         if self.frozen or staying is None:
-            # Nothing moves, but what has been handed over is: a cut waits for that.
+            # No migration begins, but handovers complete: a barrier waits for them.
             left = {bucket: one for bucket, one in self.map.handover.items() if bucket not in taken}
             if left != self.map.handover:
                 self._use(dataclasses.replace(self.map, version=version + 1, handover=left))

@@ -89,7 +89,7 @@ class MasterService(MasterServicer):
                     worker=request.node,
                     generation=request.generation,
                     seen_generation=request.seen_generation,
-                    barrier=request.cut,
+                    barrier=request.barrier,
                     sizes=dict(request.sizes),
                     epochs_ended=[
                         {"epoch": e.epoch, "metrics": dict(e.metrics), "loss": e.loss}
@@ -266,17 +266,17 @@ class MasterService(MasterServicer):
             log.debug("%s gave up a part of a shard that it does not hold any more.", request.node)
         return pb.TruncateReply()
 
-    # -- cuts and evaluations --------------------------------------------------------------------------------
+    # -- barriers and evaluations -------------------------------------------------------------------------------
 
-    async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
+    async def ReachBarrier(self, request: pb.ReachBarrierRequest, context: Context) -> pb.ReachBarrierReply:
         await self._check_member(request.node, context)
         await self._master.hear(request.node)
         if request.error:
-            self._master.do(FailCheckpoint(barrier=request.cut, message=request.error))
-            return pb.ReachCutReply()
+            self._master.do(FailCheckpoint(barrier=request.barrier, message=request.error))
+            return pb.ReachBarrierReply()
         files = [SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in request.files]
-        self._master.do(ReachBarrier(worker=request.node, barrier=request.cut, files=files))
-        return pb.ReachCutReply()
+        self._master.do(ReachBarrier(worker=request.node, barrier=request.barrier, files=files))
+        return pb.ReachBarrierReply()
 
     async def ReportEvaluation(
         self, request: pb.ReportEvaluationRequest, context: Context

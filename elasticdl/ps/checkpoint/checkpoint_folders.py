@@ -1,7 +1,7 @@
 """Checkpoints on disk: which there are, whether they are whole, and how one comes into being.
 
     DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums, that of the ledger
-    DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
+    DIR/version-1200/ledger.json     the ledger at the same barrier (an export has none)
     DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
 
 A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
@@ -43,19 +43,19 @@ SUFFIX = ".edl"
 EXPORT_FOLDER = "elasticdl"
 # What tells which checkpoint is meant, and which others it needs.
 _SMALL = frozenset({MANIFEST, LEDGER})
-_COPY = "cut-"
+_SNAPSHOT = "barrier-"
 _NAME = re.compile(r"version-(\d+)$")
 _ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
 
 
-def copy_name(cut: int) -> str:
-    """What servers call the copy of the model that they keep of a cut, until it is written and evaluated."""
-    return f"{_COPY}{cut}"
+def snapshot_name(barrier: int) -> str:
+    """Returns the name of the snapshot that servers keep of a barrier until it is written and evaluated."""
+    return f"{_SNAPSHOT}{barrier}"
 
 
-def copied_cut(name: str) -> int | None:
-    """The cut that a copy of that name is of."""
-    number = name.removeprefix(_COPY)
+def snapshot_barrier(name: str) -> int | None:
+    """Returns the barrier of a snapshot, by its name."""
+    number = name.removeprefix(_SNAPSHOT)
     return int(number) if number != name and number.isdecimal() else None
 
 

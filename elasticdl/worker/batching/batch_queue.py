@@ -32,7 +32,7 @@ class Pace:
 
     # Making a batch takes at most this part of the time of computing with it, or it is worth a thread.
     WORTH_A_THREAD = 0.25
-    # So many batches are looked at; one that waited for a shard or for a cut does not decide.
+    # The number of batches measured; one that waited for a shard or at a barrier does not count.
     SEEN = 9
     # With prefetch, the two costs cannot be distinguished; so now and then it is tried without.
     TRY_AGAIN_AFTER = 1000

@@ -153,7 +153,7 @@ def test_checkpoint_of_killed_writer_is_incomplete(toy_job: Any) -> None:
         )
     )
     assert job.state.cycle.is_complete
-    # It dies before the cut is taken: what it wrote is written by another one.
+    # It dies before the barrier is passed: another worker writes its files.
     job.end("worker-0", EndReason.KILLED)
     assert not job.state.cycle.is_complete
     assert job.state.barrier.files == []

@@ -172,7 +172,7 @@ class Story:
                     worker=name,
                     generation=1,
                     seen_generation=1,
-                    barrier=job.workers[name].cut,
+                    barrier=job.workers[name].barrier,
                     sizes=job.sizes,
                     epochs_ended=epochs_ended,
                     shards=[ReportedShard(**shard) for shard in memory.shards.values()],

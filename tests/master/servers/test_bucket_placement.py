@@ -279,7 +279,7 @@ def begin_saving(job: Any) -> None:
     assert job.state.placing.frozen
 
 
-def is_cutting(job: Any) -> bool:
+def is_at_barrier(job: Any) -> bool:
     return job.state.barrier is not None
 
 
@@ -310,11 +310,11 @@ def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
         end_saving(job)
         if not placed(job).migrating and not placed(job).handover:
             break
-        assert not is_cutting(job)
+        assert not is_at_barrier(job)
         job._move()
         assert placed(job) != before
         # The others follow after the next one.
-        assert is_cutting(job)
+        assert is_at_barrier(job)
         begin_saving(job)
     assert copies(job) == dict.fromkeys(range(4), 128)
 

@@ -32,7 +32,7 @@ LONG_SECONDS = 40.0
 def servers(start_servers: Any) -> Any:
     started = start_servers(1)
     started.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
-    started.stores[0].master.freeze("cut", generation=1)
+    started.stores[0].master.freeze("barrier", generation=1)
     return started
 
 
@@ -40,7 +40,7 @@ def save(token: str, addresses: dict[int, str], folder: Path) -> Any:
     async def inside() -> Any:
         coordinator = Coordinator(token)
         try:
-            return await coordinator.save_all(addresses, "cut", folder)
+            return await coordinator.save_all(addresses, "barrier", folder)
         finally:
             await coordinator.close()
 
@@ -82,7 +82,7 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
     monkeypatch.setattr(ArrayFileWriter, "add", slow)
     with open_channel(servers.addresses[0], token) as channel:
         stub = ParameterServerStub(channel)  # type: ignore[no-untyped-call]
-        request = ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "file.edl"))
+        request = ps_pb2.SaveRequest(name="barrier", path=str(tmp_path / "file.edl"))
         saves = [stub.Save.future(request) for _ in range(2 * _THREADS)]
         for each in saves:
             each.add_done_callback(lambda _: sent_away.release())
@@ -105,7 +105,7 @@ def test_when_one_server_fails_the_others_stop_writing(
     servers = start_servers(2)
     servers.client().initialize({f"a{number}": np.ones(9, np.float32) for number in range(8)}, {}, SGD)
     # The other one has no such copy.
-    servers.stores[0].master.freeze("cut", generation=1)
+    servers.stores[0].master.freeze("barrier", generation=1)
     begun, stopped, tick = threading.Event(), threading.Event(), threading.Event()
     add, save_nothing = ArrayFileWriter.add, servers.stores[1].master.save
 
@@ -131,7 +131,7 @@ def test_when_one_server_fails_the_others_stop_writing(
     async def inside() -> None:
         coordinator = Coordinator(token)
         with pytest.raises(grpc.RpcError) as error:
-            await coordinator.save_all(dict(enumerate(servers.addresses)), "cut", tmp_path)
+            await coordinator.save_all(dict(enumerate(servers.addresses)), "barrier", tmp_path)
         assert error.value.code() is grpc.StatusCode.NOT_FOUND
         # The master goes on, with the same connections.
         assert await asyncio.to_thread(stopped.wait, LONG_SECONDS)

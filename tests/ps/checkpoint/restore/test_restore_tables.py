@@ -66,10 +66,10 @@ def values(client: Any) -> dict[str, Array]:
 def save(servers: Any, folder: Path) -> list[Path]:
     paths = []
     for number, store in enumerate(servers.stores):
-        store.master.freeze("cut", generation=1)
+        store.master.freeze("barrier", generation=1)
         paths.append(folder / f"{number}.edl")
-        store.master.save("cut", paths[-1])
-        store.master.release("cut")
+        store.master.save("barrier", paths[-1])
+        store.master.release("barrier")
     return paths
 
 
@@ -200,9 +200,9 @@ def test_restored_model_has_no_snapshot_before_optimizer_is_known(
     again = restored.client()
     again.initialize(DENSE, {}, trained_with, TABLES)
     for store in restored.stores:
-        store.master.freeze("cut", generation=1, flush=True)
+        store.master.freeze("barrier", generation=1, flush=True)
     assert again.initialize(DENSE, {}, trained_with, TABLES)
-    frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="cut")
+    frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="barrier")
     (tmp_path / "second").mkdir()
     third = start_servers(1)
     restore(third, save(restored, tmp_path / "second"))

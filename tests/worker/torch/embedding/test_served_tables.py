@@ -329,14 +329,14 @@ def test_evaluation_reads_the_snapshot(
     given = batches(8)
     train(model, given[:4])
     for store in table_servers[0]:
-        store.master.freeze("cut-1", generation=1)
-    model.freeze("cut-1")
+        store.master.freeze("barrier-1", generation=1)
+    model.freeze("barrier-1")
     expected = own.predict(given[0])["output"]
     model.thaw()
     train(model, given[4:])
     assert not np.array_equal(own.predict(given[0])["output"], expected)
     rows = sum(store.master.status().rows for store in table_servers[0])
-    model.freeze("cut-1")
+    model.freeze("barrier-1")
     np.testing.assert_array_equal(own.predict(given[0])["output"], expected)
     own.predict(Batch(**{**vars(given[0]), "features": given[0].features + 1}))
     assert sum(store.master.status().rows for store in table_servers[0]) == rows
