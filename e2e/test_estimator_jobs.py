@@ -112,7 +112,9 @@ def _release(gates: Gates, point: str) -> None:
 # -- calm ----------------------------------------------------------------------------------------------------
 
 
-def test_iris_while_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates, tmp_path: Path) -> None:
+def test_iris_estimator_trains_while_workers_are_scaled(
+    start_iris: Callable[..., Job], gates: Gates, tmp_path: Path
+) -> None:
     _set_holds(gates, "fetch", MIDDLE)
     (gates.folder / "hold-fetch-worker-1").write_text("10")
     job = start_iris()

@@ -196,7 +196,7 @@ def test_late_report_of_dead_worker_is_ignored(
         (199, "The data set numbers has 199 samples for one worker and 200 for another."),
     ],
 )
-def test_a_size_that_cannot_be(
+def test_unauthenticated_invalid_size_is_refused(
     start_held: Callable[..., Job],
     gates: Gates,
     stubs: Callable[..., tuple[Any, Any]],
@@ -219,7 +219,9 @@ def test_a_size_that_cannot_be(
 
 
 @pytest.mark.parametrize("size", [0, 2**63])
-def test_a_program_that_gives_such_a_size(start_job: Callable[..., Job], tmp_path: Path, size: int) -> None:
+def test_program_with_invalid_dataset_size_fails(
+    start_job: Callable[..., Job], tmp_path: Path, size: int
+) -> None:
     text = PROGRAM.replace("dataset_size=200", f"dataset_size={size}")
     (tmp_path / "train.py").write_text(text)
     command = f"env PYTHONPATH={ROOT} {sys.executable} {tmp_path}/train.py"

@@ -75,7 +75,7 @@ def test_describe(elasticdl: Any, folder: Path) -> None:
     ]
 
 
-def test_changes_count_once(elasticdl: Any, tmp_path: Path) -> None:
+def test_rows_of_increments_are_counted_once(elasticdl: Any, tmp_path: Path) -> None:
     table = new_table("user", 3)
     since = write(tmp_path / "x", [table])
     table.update(np.arange(ROWS - 5, ROWS + 5), np.ones((10, 3), np.float32), learning_rate=0.5)

@@ -53,7 +53,7 @@ def test_flags(bash: Any) -> None:
 
 
 @pytest.mark.parametrize("separator", [" ", "="])
-def test_values(bash: Any, separator: str) -> None:
+def test_values_of_flags_are_completed(bash: Any, separator: str) -> None:
     assert bash(f"elasticdl train --distribution_strategy{separator}P") == ["plain,ParameterServerStrategy"]
     assert bash(f"elasticdl train --log_level{separator}d") == ["plain,DEBUG"]
     assert bash(f"elasticdl train --use_async{separator}") == ["plain,true", "plain,false"]

@@ -147,7 +147,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "clicks"
 
 
-def test_of_a_finished_job(elasticdl: Any, finished: str) -> None:
+def test_status_of_finished_job_has_server_figures(elasticdl: Any, finished: str) -> None:
     shown = elasticdl("jobs", "status", finished)
     assert shown.code == 0, shown.err
     assert "ps-0: 12,345 rows" in shown.out
@@ -162,7 +162,7 @@ def test_metrics_are_printed(elasticdl: Any, finished: str) -> None:
     assert 'elasticdl_server_rows{job="clicks",server="ps-0"} 12345.0\n' in shown.out
 
 
-def test_metrics_of_a_job_that_there_is_not(elasticdl: Any, finished: str) -> None:
+def test_metrics_of_unknown_job_suggest_nearest_name(elasticdl: Any, finished: str) -> None:
     shown = elasticdl("jobs", "metrics", "click")
     assert shown.code == 2
     assert "Did you mean clicks?" in shown.err

@@ -107,7 +107,7 @@ def test_an_error_gives_back_the_rest(job: Any) -> None:
     assert (again.start, again.end) == (4, 12)
 
 
-def test_two_sizes_of_one_data_set(job: Any) -> None:
+def test_different_sizes_of_one_data_set_are_refused(job: Any) -> None:
     _service()
     with pytest.raises(ShardError, match="51 samples for one worker and 50 for another"):
         _service(dataset_size=51)

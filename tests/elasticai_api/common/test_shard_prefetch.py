@@ -41,7 +41,7 @@ def test_several_in_one_call_each_handed_out_once(job: Any, train: Callable[...,
     assert job.service.fetches < 24
 
 
-def test_an_answer_that_got_lost_brings_the_same_ones_again(job: Any) -> None:
+def test_fetch_repeated_after_lost_reply_returns_same_shards(job: Any) -> None:
     service = build()
     job.service.answers_to_lose = 1
     assert [start(service) for _ in range(8)] == [0, 2, 4, 6, 8, 10, 12, 14]

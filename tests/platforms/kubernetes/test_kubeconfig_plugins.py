@@ -138,7 +138,7 @@ def test_one_that_may_not_be_run(plugin: Plugin) -> None:
         plugin.access().identity.headers()
 
 
-def test_one_that_is_not_installed(plugin: Plugin) -> None:
+def test_missing_plugin_is_refused_with_install_hint(plugin: Plugin) -> None:
     entry = {"command": "no-such-plugin", "installHint": "Get it from your cloud."}
     with pytest.raises(UserError, match="no-such-plugin of this cluster is not installed") as refused:
         plugin.access(**entry).identity.headers()

@@ -143,7 +143,7 @@ def test_the_same_optimizer_must_be_there(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["its optimizer", "another"])
-def test_a_table_that_is_in_the_model_no_more(
+def test_restored_table_missing_in_model_is_refused(
     start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """Forgetting what was learned is not for a server to decide."""
