@@ -357,7 +357,7 @@ def _same_form(forms: Iterable[tuple[Any, Any]], values: Any) -> Any:
 
 
 def as_table_initializer(given: Any, *, rows: int = 0, width: int = 0) -> Initializer:
-    """What Keras or a user of tables says, as tables know it; `UserError` if they do not.
+    """Converts an initializer of Keras, or of a user of tables, for tables; `UserError` if they do not support it.
 
     `rows` and `width`: of the matrix that Keras would make, for initializers that go by them. The number of rows of a
     table is unknown: initializers that need it (0) get the default of tables.

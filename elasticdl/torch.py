@@ -47,7 +47,7 @@ Give = Callable[[Array], None]
 
 
 class TableLayer(nn.Module):  # type: ignore[misc]
-    """What both layers have in common: a table, and the way to its rows."""
+    """The common part of both layers: a table, and the way to its rows."""
 
     def __init__(
         self,
@@ -174,8 +174,9 @@ class Embedding(TableLayer):
 
 
 class EmbeddingBag(TableLayer):
-    """One row for each bag of ids, put together of theirs: their sum, their mean, or their sum by the root of their
-    number. With weights, w: the sum of w·row, by that of w ("mean"), or by the root of that of w² ("sqrtn").
+    """One row for each bag of ids, combined from their rows: their sum, their mean, or their sum divided by the root of
+    their number. With weights, w: the sum of w·row, divided by that of w ("mean"), or by the root of that of w²
+    ("sqrtn").
 
     A bag without ids has zeros.
     """

@@ -35,7 +35,7 @@ class _Held:
         return self.size - self.counted
 
     def progress(self) -> ShardProgress | None:
-        """What there is to tell, if anything."""
+        """Returns the progress that is not reported yet, if any."""
         if self.void:
             return None
         # In a shard with an order of its own, a position tells nothing of which records are done.
@@ -129,7 +129,7 @@ class HeldShards:
                 self._held[task_id].void = True
 
     def drop(self, task_id: int) -> None:
-        """As if it had never been fetched."""
+        """Forgets a shard, as if it had never been fetched."""
         self._held.pop(task_id, None)
 
     def clear(self) -> list[int]:

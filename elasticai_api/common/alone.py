@@ -63,7 +63,7 @@ class AloneMaster(Master):
                 )
 
     def fetch(self, dataset: str, count: int) -> list[FetchedShard]:
-        """One at a time, however many are asked for: here a call costs nothing."""
+        """Returns one shard, whatever the count: here a call costs nothing."""
         with self._lock:
             found = self._dataset(dataset).next_task()
             return [] if found is None else [FetchedShard(task=found, epoch=self._dataset(dataset).epoch)]

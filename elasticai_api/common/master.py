@@ -55,7 +55,7 @@ class DatasetParams:
 
     @property
     def used_size(self) -> int:
-        """How many samples an epoch has."""
+        """Returns the number of samples of an epoch."""
         if self.remainder == DatasetShardRemainder.DROP:
             return self.size - self.size % self.batch_size
         return self.size
@@ -76,7 +76,7 @@ def _check(name: str, value: int, low: int, high: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardProgress:
-    """How far a shard has come: its samples before `position` are done."""
+    """The progress in a shard: its samples before `position` are done."""
 
     task_id: int
     position: int
@@ -137,7 +137,7 @@ class Master(ABC):
 
     @abstractmethod
     def checkpoint(self, dataset: str) -> str:
-        """What is still to be done, as JSON."""
+        """Returns the samples that are still to be done, as JSON."""
 
     @abstractmethod
     def restore(self, content: str) -> bool:

@@ -230,7 +230,7 @@ class RecordIndexService(DataShardService):
 
 
 class _OfAnotherProcess:
-    """What a service is in a process that it was sent to."""
+    """Replaces a service that was sent to another process, where it cannot be used."""
 
     def __init__(self, indices: RecordIndices) -> None:
         self.fetch_record_index = indices.fetch_record_index

@@ -81,7 +81,7 @@ class Reports:
             self._noted()
 
     def note_step(self, step: int | None, loss: float | None = None) -> None:
-        """How far the training has come, for people who look at the job."""
+        """Notes the progress of the training, for the job's status."""
         with self._moved:
             self._step = step if step is not None else self._step
             self._loss = loss if loss is not None else self._loss
@@ -108,7 +108,7 @@ class Reports:
             return lost
 
     def forget(self) -> None:
-        """What was noted of shards does not count any more."""
+        """Forgets all noted progress in shards."""
         with self._moved:
             self._progress.clear()
 
@@ -121,7 +121,7 @@ class Reports:
                 self._moved.notify_all()
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Until everything noted has been answered. False if it takes longer than that."""
+        """Waits until the master has acknowledged everything noted. Returns False after that many seconds."""
         self.check()
         with self._moved:
             self._hurry = self._pending()

@@ -48,11 +48,11 @@ class Supply:
 
     @property
     def epoch(self) -> int:
-        """Of the shard taken last; 0 before the first."""
+        """Returns the epoch of the shard taken last; 0 before the first."""
         return self._epoch
 
     def wanted(self) -> int:
-        """How many shards to ask for."""
+        """Returns the number of shards to request."""
         with self._lock:
             part = self._part()
             taken = sorted(self._taken.get(part - ago, 0) for ago in range(1, _PARTS + 1))
@@ -70,7 +70,7 @@ class Supply:
             self._put_at = self._clock()
 
     def take(self) -> FetchedShard | None:
-        """The one that was fetched first, if there is any."""
+        """Takes the prefetched shard that was fetched first, if there is one."""
         with self._lock:
             if not self._ready:
                 return None

@@ -60,7 +60,7 @@ class RecordIOReader:
         return self._count
 
     def __getitem__(self, index: int) -> bytes:
-        """One record: so a reader is a map-style data set."""
+        """Returns a record, so that a reader is a map-style data set."""
         if not 0 <= index < self._count:
             raise IndexError(f"There is no record {index}: there are {self._count}.")
         return next(self.read_records(index, index + 1))
@@ -165,7 +165,7 @@ def _gunzip(stored: bytes) -> bytes:
 
 
 def _snappy(where: str) -> Callable[[bytes], bytes]:
-    """Whatever of the two packages is installed; neither is needed for other files."""
+    """Returns the decompressor of either package for Snappy that is installed; other files need neither."""
     try:
         import cramjam
     except ImportError:

@@ -126,7 +126,7 @@ class FaultTolerantTrainer:
         self._base = _copied(self._model)
 
     def _check_finite(self) -> None:
-        """One trainer's NaN would be in the state of all, and nothing would take it out again."""
+        """Raises for non-finite parameters: one trainer's NaN would enter the state of all, and stay there."""
         for name, value in self._model.state_dict().items():
             # What was not finite before, a mask for instance, does not become so by training.
             if (

@@ -170,7 +170,7 @@ class ElasticController:
         model.zero_grad = _ignore
 
     def set_broadcast_optimizer(self, optimizer: Any) -> None:
-        """Its state is shared like the model. From now on it steps when a step of all workers is complete."""
+        """Shares the state of an optimizer like the model. It now steps when a step of all workers is complete."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ElasticError(
                 "LBFGS computes the loss several times a step, which workers that share one can't do."
@@ -178,7 +178,7 @@ class ElasticController:
         self._optimizer = _SteppedByTeam(optimizer)
 
         def step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-            """In place of the optimizer's step, which comes when all gradients are there."""
+            """Replaces the optimizer's step, which is made when all gradients are there."""
             result = closure() if closure is not None else None
             optimizer._opt_called = True
             if self._loops:
@@ -269,7 +269,8 @@ class ElasticController:
             raise Drained
 
     def begin_batch(self) -> MicroBatch | None:
-        """What this worker has to compute next; None at the end of the training, or when it is drained.
+        """Returns the micro-batch that this worker computes next; None at the end of the training, or when it is
+        drained.
 
         What was computed before counts as trained by now.
         """
@@ -354,7 +355,8 @@ class ElasticController:
             self._line = None
 
     def finish(self) -> None:
-        """As `close`, for loops that may stop by themselves: to stop before the last epoch is an error in a job.
+        """Closes the controller, for loops that may stop by themselves: to stop before the last epoch is an error in a
+        job.
 
         Raises:
             elasticai_api.errors.ElasticError: The loop was stopped early. The job would miss the rest of the samples.
@@ -574,7 +576,7 @@ class _SteppedByTeam:
 
 
 def _ignore(*arguments: object, **keywords: object) -> None:
-    """In place of what would undo the sums of a step that is not complete."""
+    """Replaces calls that would reset the sums of a step that is not complete."""
 
 
 def _seed(micro: MicroBatch) -> None:
@@ -583,7 +585,7 @@ def _seed(micro: MicroBatch) -> None:
 
 
 def _loss_of(result: Any) -> float:
-    """What the training function returns, if that is its loss; for people who look at the job."""
+    """Returns the value of the training function if it is a loss, for the job's status."""
     if isinstance(result, (tuple, list)) and result:
         result = result[0]
     if isinstance(result, torch.Tensor) and result.numel() == 1:

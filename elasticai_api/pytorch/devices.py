@@ -1,4 +1,4 @@
-"""Where a model is trained, and by what its gradients travel: gloo, or NCCL between GPUs.
+"""The device of a model, and the backend of its gradients: gloo, or NCCL between GPUs.
 
 gloo connects the members of a round in any case. It carries what they tell each other and the state of the training.
 Gradients that lie on GPUs go by NCCL if that can work: all members have their model on a GPU, each on one of its own,
@@ -42,7 +42,7 @@ def local_device(environment: Mapping[str, str] | None = None) -> torch.device:
 
 
 def device_number(environment: Mapping[str, str], count: int) -> int:
-    """Which of so many GPUs that this process sees, after CUDA_VISIBLE_DEVICES."""
+    """Returns the number of the GPU to use, among those that this process sees after CUDA_VISIBLE_DEVICES."""
     for name in (_LOCAL_RANK, PodEnv.WORKER_ID):
         given = environment.get(name, "")
         if given.isdigit():

@@ -89,7 +89,7 @@ def _version(gradient: Any) -> int:
 
 
 class Gradients:
-    """Of one model's parameters. All members have them in the same order."""
+    """The gradients of one model's parameters, in the same order in all members."""
 
     def __init__(
         self, parameters: Iterable[Any], *, usual_samples: float = 1.0, bucket_bytes: int = _BUCKET_BYTES
@@ -191,7 +191,7 @@ class Gradients:
         return self.unit / self._usual_samples
 
     def _renew(self) -> None:
-        """Before the first bucket is filled."""
+        """Resets the buckets before the first one is filled."""
         if self._dirty and not self._under_way:
             # The group before this one may still be reading and writing there.
             for bucket in self._buckets:
@@ -218,7 +218,7 @@ class Gradients:
         self._missing = [{id(p) for p in bucket.parameters if p.requires_grad} for bucket in self._buckets]
 
     def _disarm(self) -> None:
-        """What is on its way is not to be used any more."""
+        """Invalidates all-reduces that are under way."""
         self._group, self._broken = None, None
         self._under_way, self._full = [], 0
         for bucket in self._buckets:
@@ -255,7 +255,7 @@ class Gradients:
 
 
 class _Hook:
-    """Of a parameter, which may outlive the team."""
+    """A hook of a parameter, which may outlive the team."""
 
     def __init__(self, gradients: Gradients) -> None:
         self._gradients = weakref.ref(gradients)

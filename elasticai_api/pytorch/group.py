@@ -119,7 +119,7 @@ class Group:
         self._stale = stale
 
     def carry(self, device_type: str, connect: Callable[[], Any]) -> None:
-        """What is on such devices goes by the backend that `connect` makes, from now on, in all members."""
+        """Sends tensors on devices of this type by the backend that `connect` makes, from now on, in all members."""
         if self._backend is not None:
             self._carriers[device_type] = _patiently(
                 lambda _given_up: connect(), f"round-{self.number}-{device_type}", self._stale

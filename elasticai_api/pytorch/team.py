@@ -1,4 +1,4 @@
-"""One member of a training by all-reduce: from micro-batch to micro-batch, through whatever happens to the others.
+"""A member of a training by all-reduce: its loop over micro-batches, across failures of other members.
 
 The member asks `next` for a micro-batch, computes its gradients into `parameter.grad`, and says `done`. With its last
 one of a step it adds up with the others, and the optimizer steps. `next` has nothing when there is nothing to compute
@@ -142,7 +142,7 @@ class Team:
 
     @property
     def over(self) -> bool:
-        """Nothing is left to do for this team: the job is over, or its generation."""
+        """Whether this team has nothing left to do: the job is over, or its generation."""
         standing = self.standing()
         return standing.finished or standing.generation != self._generation
 
@@ -160,7 +160,7 @@ class Team:
     # -- micro-batches ---------------------------------------------------------------------------------------
 
     def next(self) -> MicroBatch | None:
-        """What to compute next; None if there is nothing before something changes."""
+        """Returns the micro-batch to compute next; None if there is none before something changes."""
         while not self.over:
             self._advances.check()
             if self._group is None and not self._meet():
@@ -194,13 +194,15 @@ class Team:
         return False
 
     def expect(self, samples: int, *, last: bool = True) -> None:
-        """Before the gradients of so many samples are computed. `last`: others of the micro-batch do not follow."""
+        """Announces that the gradients of so many samples are computed next. `last`: no others of the micro-batch
+        follow.
+        """
         completes = last and len(self._computed) + 1 == len(self._share)
         self._gradient_sums().expect(samples, group=self._group if completes else None)
 
     def upcoming(self, version: int) -> Iterator[MicroBatch]:
-        """What `next` will give if nothing changes; for reading ahead, from any thread. Ends when it did change, or
-        where it is not known what comes next.
+        """Yields what `next` will return if nothing changes; for reading ahead, from any thread. Ends when something
+        has changed, or where the next micro-batch is not known.
         """
         place, group, share = self.place, self._group, list(self._share)
         if place is None or group is None:
@@ -282,7 +284,7 @@ class Team:
         return self.place.epoch >= standing.open_epochs
 
     def _reported(self, place: Place) -> Place:
-        """As the ledger counts: the end of an epoch belongs to it."""
+        """Converts a place to the ledger's count, in which the end of an epoch belongs to that epoch."""
         if place.at or not place.epoch:
             return place
         return Place(step=place.step, epoch=place.epoch - 1, at=self._order_of().count)
@@ -451,7 +453,7 @@ class Team:
         return [1, place.step, place.epoch, place.at, *flags, self._gpu]
 
     def _exchange_rows(self, group: Group) -> list[list[int]]:
-        """What every member tells of itself: its row, and a 1 for each micro-batch it has computed."""
+        """Exchanges the state of every member: its row, and a 1 for each micro-batch it has computed."""
         width = _CLAIMS + self.standing().per_step
         table = torch.zeros(group.size, width, dtype=torch.int64)
         table[group.rank, :_CLAIMS] = torch.tensor(self._row(), dtype=torch.int64)

@@ -66,7 +66,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class _TeamLoader:
-    """What a `Trainer` takes for its `DataLoader`: iterated, this worker's batches of the next epoch."""
+    """The `DataLoader` that a `Trainer` receives: iterated, it yields this worker's batches of the next epoch."""
 
     def __init__(self, controller: ElasticController, dataset: Any) -> None:
         self._controller = controller
@@ -112,7 +112,7 @@ class ElasticTrainerMixin:
 
     @property
     def controller(self) -> ElasticController:
-        """Who trains, and where the training is."""
+        """Returns the controller, which knows the team and the place in the training."""
         assert self._controller is not None
         return self._controller
 

@@ -90,7 +90,7 @@ class CachedRecord:
 
     @cached_property
     def status(self) -> JobStatus:
-        """What the master has reported; an empty status if that cannot be read."""
+        """Returns the status that the master has reported; an empty status if it cannot be read."""
         return self._read[0]
 
     @property
@@ -184,7 +184,7 @@ class ClusterView:
         return self.priorities.get(class_name, self.default_priority) if class_name else self.default_priority
 
     def is_lost_machine(self, name: str | None) -> bool:
-        """Not there any more, or not ready."""
+        """Whether the machine no longer exists, or is not ready."""
         return name is not None and (name not in self.machines or not self.machines[name].is_ready)
 
     # -- changes ---------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def job_key(document: Document) -> str:
 
 
 def _reported(text: str) -> object:
-    """What a master reports, without what changes with every batch."""
+    """Returns the status that a master reports, without the parts that change with every batch."""
     try:
         status = json.loads(text or "{}")
         nodes = [[node.get(key) for key in _OF_NODES] for node in status.get("nodes") or ()]

@@ -168,7 +168,7 @@ class Controller:
             await asyncio.sleep(timing.pause_after(self._clock() - begun))
 
     def _seconds_to_step(self) -> float:
-        """How soon a step is due without a change."""
+        """Returns the seconds until a step is due without a change."""
         if not self.is_leader:
             return self._timing.resync_seconds
         now = self._wall_clock()

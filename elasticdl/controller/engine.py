@@ -277,7 +277,7 @@ class Engine:
         return max(self._progress_seconds, _PROGRESS_SECONDS_PER_JOB * len(self.view.jobs))
 
     def _plan(self, now: float) -> dict[str, Decision]:
-        """From what has changed since the last plan, if there was one."""
+        """Updates the last plan, if there was one, by the changes since."""
         changes = self.view.take_changes()
         plan = None
         if self._planned is not None:
@@ -405,8 +405,8 @@ def _is_same(one: Decision | None, other: Decision | None) -> bool:
 def _last_valid(
     managed: ManagedJob, started: TrainingJobSpec, key: tuple[object, ...], before: _BuiltSpec | None
 ) -> TrainingJobSpec:
-    """What a job goes on with whose spec cannot be read any more: with the edits until then, as far as this controller
-    has seen them. It stays suspended if it is.
+    """Returns the spec with which a job continues if its present spec cannot be read: the last valid one with the edits
+    that this controller has seen. A suspended job stays suspended.
     """
     is_of_job = before is not None and (before.key[0], before.key[-1]) == (key[0], key[-1])
     running = before.running if before is not None and is_of_job and before.running is not None else started

@@ -38,7 +38,7 @@ COMPRESSIONS = {
 
 
 class RecordWriter(Protocol):
-    """One file of records; there when it is closed."""
+    """A file of records, complete when it is closed."""
 
     def write(self, record: Record) -> None: ...
     def close(self) -> None: ...

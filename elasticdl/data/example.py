@@ -30,7 +30,7 @@ _HEADS = {tag: [bytes((tag, length)) for length in range(0x80)] for tag in (_FIE
 
 
 class _Unusual(Exception):
-    """Not laid out the usual way; nothing wrong with that."""
+    """An Example in a valid but unusual layout."""
 
 
 def decode_example(record: bytes) -> dict[str, Feature]:
@@ -95,7 +95,7 @@ def _feature(record: bytes, position: int, end: int) -> Feature:
 
 
 def _open(record: bytes, position: int, tag: int) -> tuple[int, int]:
-    """Where the field with that tag begins and ends, whose tag stands at the position."""
+    """Returns begin and end of the field with that tag at the position."""
     if record[position] != tag:
         raise _Unusual
     length = record[position + 1]

@@ -40,7 +40,7 @@ _RANGES_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRow:
-    """One epoch of one data set. Epochs count from 0 here, and from 1 in the table."""
+    """An epoch of a data set. Epochs count from 0 here, and from 1 in the table."""
 
     dataset: str
     epoch: int

@@ -34,7 +34,7 @@ class StatusError(UserError):
 
 
 class RunState(str, enum.Enum):
-    """Where a job is in its life.
+    """The state of a job.
 
     starting → running → stopping → stopped, or running → succeeded or failed. `interrupted` is no state that a master
     reports: readers conclude it from a job that is not final and has no master.
@@ -63,7 +63,7 @@ class RunState(str, enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """One node of a job. `phase` and `reason` are the values of `NodePhase` and `EndReason` of the platforms."""
+    """A node of a job. `phase` and `reason` are the values of `NodePhase` and `EndReason` of the platforms."""
 
     name: str
     role: str
@@ -96,7 +96,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketReport:
-    """How the buckets of the model are spread over the parameter servers."""
+    """The distribution of the model's buckets over the parameter servers."""
 
     map_version: int = json_field("map", default=0)
     # Primaries by the name of the server.
@@ -135,7 +135,7 @@ class HotId:
 
 @dataclass(frozen=True, kw_only=True)
 class TableReport:
-    """One table on one parameter server. Counts of ids are since the server's start, rates of the last seconds."""
+    """A table on a parameter server. Counts of ids are since the server's start, rates of the last seconds."""
 
     name: str = json_field("table")
     rows: int = 0
@@ -152,7 +152,7 @@ class TableReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReport:
-    """One parameter server, as it last reported. Rates and ratios are of the last seconds."""
+    """A parameter server, as it last reported. Rates and ratios are of the last seconds."""
 
     name: str
     number: int = 0
@@ -177,7 +177,7 @@ class ServerReport:
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredResult:
-    """What the master has done about the desired state of `JobStatus.observed_generation`.
+    """The master's result for the desired state of `JobStatus.observed_generation`.
 
     At most one of `message` and `error` has text; neither if there was nothing to do. Victims that could not be drained
     are listed with the reason; the rest was done.

@@ -1,4 +1,4 @@
-"""What must hold between the flags of a job. What must hold for one flag alone, its grammar checks.
+"""Validates flags of a job against each other. The grammar of each flag validates its own value.
 
 A check says which flags it is about, so that it can keep quiet where one of them is known to be wrong.
 """
@@ -29,7 +29,7 @@ from elasticdl.jobs.sections.training import (
 
 
 class Sections(Protocol):
-    """What is validated: the sections of a job. `JobSpec` is one, and is not imported, since it imports this."""
+    """The sections of a job that are validated. `JobSpec` is one, and is not imported, since it imports this."""
 
     @property
     def kind(self) -> JobKind: ...
@@ -333,7 +333,7 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
 
 
 def _off_every_volume(spec: Sections) -> Iterator[Problem]:
-    """What a pod writes on its own disk goes with the pod, and no other pod sees it."""
+    """Reports paths on a pod's own disk, whose content is lost with the pod, and which no other pod can read."""
     # What a file adds to pods is known, and looked at again, when the job is submitted.
     if not spec.cluster.image_name or spec.cluster.cluster_spec:
         return

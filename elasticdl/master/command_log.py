@@ -108,7 +108,7 @@ class CommandLog:
         self.work.fire()
 
     def _watch(self) -> tuple[Any, ...]:
-        """What directives are made of, as far as frequent commands can change it."""
+        """Returns the inputs of directives, as far as frequent commands can change them."""
         s = self._state
         return (
             s.barrier.number if s.barrier else 0,

@@ -536,7 +536,9 @@ class JobState:
         return self.steps.leader() or self.roster.leader()
 
     def ps_addresses(self) -> list[str]:
-        """Of the parameter servers by their slots, empty for those that hold nothing; none before all had joined."""
+        """Returns the addresses of the parameter servers by slot, empty for those without buckets; none before all have
+        joined.
+        """
         return _by_slot({slot: node.address for slot, node in self.placing.holders().items()})
 
     def ps_incarnations(self) -> list[str]:

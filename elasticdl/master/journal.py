@@ -77,7 +77,7 @@ class JournalError(UserError):
 
 
 class JournalTaken(JournalError):
-    """Another master has it."""
+    """Another master has taken over the journal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,7 @@ class Journal:
         self._write([record])
 
     def append_many(self, records: Iterable[Record]) -> None:
-        """In one write, which is much faster. A kill may leave the first few of them."""
+        """Appends records in one write, which is much faster. A kill may leave only the first few of them."""
         given = list(records)
         if given:
             self._write(given)
@@ -286,12 +286,14 @@ class Journal:
             self.sync()
 
     def _follow(self, found: _Verified) -> None:
-        """From here on lines are appended behind these."""
+        """Continues the journal: from now on lines are appended behind the verified ones."""
         self._size, self._records = found.end, found.records
         self._crc, self._is_chained = found.crc, found.is_chained
 
     def _note_end(self) -> None:
-        """After the lines: a kill in between leaves an end that is too early, which says nothing."""
+        """Writes the end of the journal after the lines: a kill in between leaves an end that is too early, which is
+        harmless.
+        """
         try:
             os.pwrite(self._end_file, b"%012d %020d\n" % (self._number, self._size), 0)
         except OSError as error:
@@ -344,7 +346,7 @@ class Journal:
 
 
 def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
-    """What the journal in a folder says, without locking or repairing it: for looking at other jobs."""
+    """Reads the journal in a folder without locking or repairing it: for looking at other jobs."""
     numbered = _numbered(Path(folder))
     if not numbered:
         return None, iter(())
@@ -353,7 +355,7 @@ def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
 
 
 def holder_of(folder: Path | str) -> Holder | None:
-    """Who has the journal in a folder, if it says so."""
+    """Returns the holder of the journal in a folder, if it is known."""
     try:
         return Holder(**json.loads((Path(folder) / _LOCK).read_text()))
     except (OSError, ValueError, TypeError):
@@ -377,7 +379,7 @@ def _sound(line: bytes, before: int) -> int | None:
 
 
 def _chained(line: bytes) -> bool:
-    """By the first line of a file, whether the CRC of each line begins with that of the one before."""
+    """Whether the CRC of each line begins with that of the line before, by the first line of a file."""
     return line[9:].startswith(b'{"format":%d,' % _FORMAT)
 
 
@@ -397,7 +399,9 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Verified:
-    """What a file has: where its last whole line ends, records, and the bytes of a torn line after that."""
+    """The verified content of a file: the end of its last whole line, records, and the bytes of a torn line after
+    that.
+    """
 
     end: int
     records: int

@@ -63,7 +63,7 @@ R = TypeVar("R")
 
 
 def journal_folder(folder: Path) -> Path:
-    """Where the journal is, in the folder of a job."""
+    """Returns the folder of the journal in the folder of a job."""
     return folder / "journal"
 
 
@@ -249,7 +249,7 @@ class Master:
             )
 
     def note_scalars(self, values: dict[str, float]) -> None:
-        """What workers record beside the loss, for TensorBoard and experiment trackers."""
+        """Records scalars of workers besides the loss, for TensorBoard and experiment trackers."""
         known = {
             name: value
             for name, value in sorted(values.items())[:_MOST_SCALARS]
@@ -305,7 +305,7 @@ class Master:
     # -- running ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until the job is over and its nodes have ended."""
+        """Runs until the job is over and its nodes have ended."""
         self.tracking.start()
         self.tracing.begin(attempt=self.state.ending.attempt)
         self.spawn(self.supervisor.watch_platform())

@@ -1,4 +1,4 @@
-"""Where nodes run, seen from a job's master: start one, stop one, hear what becomes of them.
+"""The platform of a job's nodes as the master uses it: starts and stops nodes, and reports their changes.
 
 An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master
 that was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what

@@ -114,7 +114,7 @@ def _serve(member: Member) -> int:
 
 
 def settings_of(job_spec: str) -> ServerSettings:
-    """What the description of a job says about its parameter servers."""
+    """Returns the settings of parameter servers in the description of a job."""
     spec = from_yaml(job_spec)
     logging.getLogger().setLevel(spec.cluster.log_level)
     memory = spec.nodes.ps_resource_limit.memory

@@ -199,7 +199,7 @@ class Inventory:
 
 
 class _Room:
-    """How many instances of one request fit on each machine, and in which order machines are filled.
+    """The number of instances of one request that fit on each machine, and the order in which machines are filled.
 
     rank: what would stay free of the main resource when the machine is filled, then what is free now; `_NO_ROOM` where
     nothing fits.

@@ -96,7 +96,7 @@ class _Job:
 
 
 class Simulation:
-    """One run of a workload under a policy. The same arguments give the same result."""
+    """A run of a workload under a policy. The same arguments give the same result."""
 
     def __init__(self, workload: Workload, policy: Policy, *, seed: int = 0) -> None:
         if not workload.machines or all(not any(m.allocatable.values()) for m in workload.machines):
@@ -270,7 +270,7 @@ class Simulation:
         self._results.append(result)
 
     def _largest_size(self, job: _Job) -> int:
-        """How many elastic instances the whole cluster would hold."""
+        """Returns how many elastic instances the whole cluster would hold."""
         requests = {key: need for key, need in job.elastic.requests.items() if need > 0}
         if not requests:
             return job.maximum

@@ -219,7 +219,7 @@ async def _aio_refuse(requests: Any, context: Any) -> None:
 
 
 class _CallDetails(NamedTuple):
-    """What gRPC's threaded interceptors pass on; gRPC itself has only an abstract class for it."""
+    """The call details that gRPC's threaded interceptors pass on; gRPC itself has only an abstract class for it."""
 
     method: str
     timeout: float | None

@@ -84,7 +84,7 @@ class Frame(NamedTuple):
 
 
 class Connection:
-    """One side of an open connection. Not for two threads at once, but one may send while another receives."""
+    """A side of an open connection. Not for two threads at once, but one may send while another receives."""
 
     def __init__(
         self, opened: socket.socket, *, waiting: Callable[[], None] | None = None, shares: bool = False
@@ -382,7 +382,7 @@ class HelloReader:
         self.complete = False
 
     def read(self, opened: socket.socket) -> None:
-        """Until all of it is there. Raises what the socket does when nothing more is, and `ConnectionLost`."""
+        """Reads until everything is there. Raises the socket's error when no more arrives, and `ConnectionLost`."""
         while not self.complete:
             if len(self._found) < self._size:
                 piece = opened.recv(self._size - len(self._found))

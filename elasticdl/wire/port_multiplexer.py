@@ -1,4 +1,4 @@
-"""The one port of a server that speaks two protocols: frames for what is large, gRPC for what is small.
+"""A port of a server that speaks two protocols: frames for large messages, gRPC for small ones.
 
 The first bytes of a connection name its protocol. Those without the magic bytes of frames are relayed to gRPC's own
 port, which only this machine can reach: such calls are few and small. A single port is enough for an address, for a
@@ -44,7 +44,7 @@ _ACCEPTS_AT_ONCE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a port may cost."""
+    """The limits of a port."""
 
     # For everything up to the token. A handshake takes milliseconds, on a busy machine a second.
     opening_seconds: float = 10.0
@@ -139,7 +139,7 @@ class Front:
 
     @property
     def connections(self) -> int:
-        """Those that have shown the token."""
+        """Returns the number of connections that have shown the token."""
         with self._lock:
             return len(self._threads)
 
@@ -435,7 +435,7 @@ class _Relay:
         self.update()
 
     def _flush(self, side: int) -> None:
-        """At once, since there is room nearly always."""
+        """Sends at once, since there is nearly always room."""
         with contextlib.suppress(BlockingIOError):
             self._pending[side] = self._pending[side][self._sockets[side].send(self._pending[side]) :]
 

@@ -1,4 +1,4 @@
-"""What a worker reports to a master that lost its journal: its leases, and the facts that a directive gave it.
+"""The worker's memory for a master that has lost its journal: its leases, and facts from directives.
 
 The leases are in a `ShardMemory`. Beside them are the sizes of the data sets, the generation that the leases belong to,
 and the leases that the master has since given to another worker.

@@ -50,7 +50,7 @@ class Reporter:
         self._thread.start()
 
     def start_generation(self, generation: int) -> None:
-        """What was noted before belongs to a model that is gone."""
+        """Discards notes on a model that was replaced."""
         with self._moved:
             self._progress.clear()
             self._loss_sum, self._loss_batches = 0.0, 0

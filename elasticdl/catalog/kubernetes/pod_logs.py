@@ -63,7 +63,7 @@ class StampedLine:
 
 
 class LogPosition:
-    """How far a log has been read."""
+    """The position up to which a log has been read."""
 
     def __init__(self) -> None:
         self._moment = ("", "")
@@ -93,7 +93,7 @@ class LogPosition:
 
 
 class PodLogReader:
-    """One task per pod. To be used inside one event loop. `emit` gets the lines."""
+    """Reads logs with one task per pod, inside one event loop. `emit` receives the lines."""
 
     def __init__(
         self,

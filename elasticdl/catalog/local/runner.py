@@ -63,7 +63,7 @@ _MASTER_LINES = 20
 
 
 class LocalRunner:
-    """One job that this process hosts. Created by `create`, used once."""
+    """A job that this process hosts. Created by `create`, used once."""
 
     def __init__(self, spec: JobSpec, folder: JobFolder, observer: JobObserver) -> None:
         self.folder = folder

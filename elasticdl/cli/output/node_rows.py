@@ -171,7 +171,7 @@ def _is_ended(node: NodeReport) -> bool:
 
 
 def _kind_of_state(node: NodeReport) -> str:
-    """What nodes have in common that are shown together: without the moment, which differs."""
+    """Returns the state that nodes shown together have in common: without the time, which differs."""
     if node.phase == "running" and node.unresponsive_since_seconds and not node.is_draining:
         return _unresponsive(node)
     return node_state(node)

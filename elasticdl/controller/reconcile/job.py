@@ -106,7 +106,7 @@ def _is_over(view: JobView) -> bool:
 
 
 def _changes(view: JobView, now: float) -> tuple[Action, ...]:
-    """What is to be changed of the job itself."""
+    """Returns the changes of the job itself."""
     job = view.managed.job
     if view.is_name_taken or view.managed.problems or view.spec is None:
         # A running job goes on as it was before an edit that cannot be run.

@@ -61,7 +61,7 @@ class WebhookKeeper:
 
     @property
     def tls_name(self) -> str:
-        """By which the API server calls the Service."""
+        """Returns the name by which the API server calls the Service."""
         return f"{NAME}.{self._cluster.namespace}.svc"
 
     async def run(self) -> None:

@@ -194,7 +194,7 @@ class Guard:
 
 
 def cookie_name(port: int) -> str:
-    """Of one server: cookies of a host go to all of its ports."""
+    """Returns the name of a server's cookie, with its port: cookies of a host are sent to all of its ports."""
     return f"elasticdl-{port}"
 
 

@@ -41,14 +41,14 @@ class FeedEvent:
     is_whole: bool = False
 
     def to_stream(self) -> str:
-        """As server-sent events have it."""
+        """Formats the update as a server-sent event."""
         body = ",".join(f"{json.dumps(key)}:{text or 'null'}" for key, text in self.sections.items())
         kind = "whole" if self.is_whole else "change"
         return f"id: {self.id}\nevent: {kind}\ndata: {{{body}}}\n\n"
 
 
 class Feed:
-    """One live document."""
+    """A live document."""
 
     def __init__(self, read: Callable[[], Awaitable[Sections]], *, interval_seconds: float = 1.0) -> None:
         self._read = read

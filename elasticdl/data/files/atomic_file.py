@@ -73,7 +73,7 @@ class AtomicFile:
             raise
 
     def flush(self) -> None:
-        """Nothing to do before the end; there so that other writers can be put on top."""
+        """Does nothing before the end; other writers on top of this one call it."""
 
     def close(self) -> None:
         if not self._open:

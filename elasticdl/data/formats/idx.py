@@ -32,7 +32,7 @@ def is_idx(head: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class IdxArray:
-    """One idx file: where its numbers are, and what they are."""
+    """An idx file: the place of its numbers, and their type and shape."""
 
     source: Source
     shape: tuple[int, ...]

@@ -43,7 +43,7 @@ _PERMANENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One object: its path in the file system, and below the location it was listed from."""
+    """A remote object: its path in the file system, and below the location it was listed from."""
 
     path: str
     relative: str
@@ -53,7 +53,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """What a URL names: a file system and a path in it."""
+    """The location that a URL names: a file system and a path in it."""
 
     url: str
     filesystem: Any

@@ -1,4 +1,4 @@
-"""What a flag's value may look like: from text to a checked value, and back.
+"""The grammar of a flag's values: from text to a checked value, and back.
 
 A grammar reads all three forms a value comes in (the text of a flag, a plain value out of YAML, a Python
 object from a script) by the same rules, so that no way of writing a job accepts what another refuses.
@@ -44,7 +44,7 @@ class Grammar(abc.ABC, Generic[T]):
 
     @property
     def shape(self) -> str:
-        """What stands behind the flag in the help."""
+        """Returns the placeholder behind the flag in the help."""
         return "|".join(self.choices) or self.metavar
 
     @abc.abstractmethod
@@ -195,7 +195,7 @@ class Boolean(Grammar[bool]):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Grammar[str]):
-    """One of a few words; with `optional`, also none of them. `because`: why others that one might expect are not."""
+    """A choice of a few words; with `optional`, also none. `because`: why expected words are missing."""
 
     choices: tuple[str, ...]
     optional: bool = False

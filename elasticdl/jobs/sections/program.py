@@ -1,4 +1,4 @@
-"""What a job runs, and on what data: the sections `model` and `data` of a job."""
+"""The program of a job and its data: the sections `model` and `data` of a job."""
 
 # ruff: noqa: RUF009 - a flag is a dataclass field, created separately for every class
 
@@ -110,7 +110,7 @@ class ModelSection:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSection:
-    """Where samples come from: a file, a folder, a pattern of files, or what a custom reader understands."""
+    """The source of samples: a file, a folder, a pattern of files, or an origin for a custom reader."""
 
     training_data: str = flag(
         _DATA, "", "Data to train on: a file, a folder, or a pattern.", topic=Topic.DATA, kinds=TRAIN

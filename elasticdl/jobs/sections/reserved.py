@@ -75,14 +75,14 @@ def is_volume(name: str) -> bool:
 
 
 def same_place(path: str) -> str:
-    """One spelling for every way to write the same absolute path."""
+    """Normalizes the spelling of an absolute path."""
     return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
 def why_not_there(path: str) -> str:
-    """What keeps a volume from being mounted at a path: it would be in the place of what is the job's own, or inside of
-    it. (One above it may be there: what is the job's own is mounted in it. Only where it is read-only, and lacks the
-    folder for that, no container can start, as Kubernetes then says.) "" if nothing does.
+    """Returns why a volume cannot be mounted at a path: it would replace a folder of the job itself, or be inside of
+    one. A volume above one is allowed: the folder of the job is mounted in it. Only if such a volume is read-only and
+    lacks the folder can no container start, as Kubernetes then reports. "" if nothing prevents it.
     """
     place = same_place(path)
     if any(_inside(place, folder) for folder in (SECRET_FOLDER, NOTICE_FOLDER)):

@@ -48,7 +48,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, kw_only=True)
 class FieldProblem:
-    """What is wrong with one field. `nearest`: the valid name most like an unknown one."""
+    """The problem of one field. `nearest`: the valid name most like an unknown one."""
 
     path: str
     sentence: str

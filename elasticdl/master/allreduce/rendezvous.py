@@ -149,7 +149,7 @@ class Rendezvous:
 
     @property
     def incomplete(self) -> bool:
-        """Some are waited for."""
+        """Whether some members are still missing."""
         return bool(self._missing)
 
     def older_than(self, worker: str) -> list[str]:

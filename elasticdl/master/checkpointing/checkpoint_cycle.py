@@ -40,7 +40,7 @@ _TRANSITIONS = {
 
 @dataclass(kw_only=True)
 class Barrier:
-    """What is known while workers come to a barrier. Numbers of barriers only grow."""
+    """The state of a barrier that workers have not all reached. Numbers of barriers only grow."""
 
     number: int
     evaluate: bool

@@ -58,7 +58,7 @@ _FINAL = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class Placement(Protocol):
-    """Where the buckets of the model are."""
+    """The servers of the model's buckets."""
 
     @property
     def map(self) -> BucketMap | None: ...
@@ -93,7 +93,7 @@ class StallTimers(Protocol):
 
 
 class CheckpointedJob(CommandExecutor, Protocol):
-    """What is needed of the master."""
+    """The part of the master that the checkpointer uses."""
 
     @property
     def spec(self) -> JobSpec: ...
@@ -116,7 +116,7 @@ class CheckpointedJob(CommandExecutor, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """One attempt to write a checkpoint: what it is about cannot change meanwhile without making it void."""
+    """An attempt to write a checkpoint; a change of its fields meanwhile makes it void."""
 
     pending: PendingCheckpoint
     generation: int
@@ -154,13 +154,13 @@ class Checkpointer:
     # -- where, and from where -------------------------------------------------------------------------------
 
     def folder(self) -> Path:
-        """Where checkpoints are."""
+        """Returns the folder of checkpoints."""
         given = self._job.spec.checkpoint.checkpoint_dir
         # Those for a URL are written here first.
         return Path(given).resolve() if given and not is_url(given) else self._job.folder / "checkpoints"
 
     def save_folder(self) -> Path:
-        """Where the files of the checkpoint of the present barrier go."""
+        """Returns the folder for the files of the checkpoint of the present barrier."""
         # Not by the step: reports that are under way when a worker hears of the barrier still add some.
         barrier = self._job.state.cycle.barrier
         number = barrier.number if barrier is not None else 0
@@ -437,13 +437,13 @@ class Checkpointer:
         )
 
     async def release(self, number: int) -> None:
-        """After an evaluation: the servers may drop the snapshot, unless it is still being written."""
+        """Lets servers drop the snapshot after an evaluation, unless it is still being written."""
         pending = self._job.state.cycle.pending
         if pending is None or pending.barrier != number:
             await self._release(self._job.state.placing.addresses(), number)
 
     async def _release(self, addresses: dict[int, str], number: int) -> None:
-        """What cannot be released now is found by the snapshot collector."""
+        """Releases a snapshot. The snapshot collector releases it later where that fails."""
         if addresses:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
                 await self._servers.release_all(addresses, checkpoints.snapshot_name(number))

@@ -38,7 +38,7 @@ class SnapshottedState(Protocol):
 
 
 class SnapshottedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the snapshot collector uses."""
 
     @property
     def state(self) -> SnapshottedState: ...

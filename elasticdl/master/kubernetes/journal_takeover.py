@@ -47,7 +47,7 @@ class Handover:
 
 
 def in_words(holder: Holder | None, folder: Path) -> str:
-    """Who has the journal, for the log and the status."""
+    """Describes the holder of the journal, for the log and the status."""
     if holder is None:
         return f"The journal in {folder} is held by another master, which does not say who it is."
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(holder.since))

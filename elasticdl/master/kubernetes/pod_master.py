@@ -250,7 +250,7 @@ async def _serve(
 
 
 def straggler_seconds(record: Document) -> float:
-    """What the master before this one has counted."""
+    """Returns the straggler seconds that the previous master has counted."""
     try:
         return JobRecord.of(record["data"]).status().straggler_seconds
     except UserError:
@@ -259,7 +259,7 @@ def straggler_seconds(record: Document) -> float:
 
 
 async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> None:
-    """Until they are, or one of the tasks has ended."""
+    """Waits until nodes have been requested, or one of the tasks has ended."""
     asked = asyncio.create_task(master.supervisor.first_node_requested.wait())
     try:
         await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -300,14 +300,14 @@ async def _in_turn(
 
 
 async def _beat(journal: Journal) -> None:
-    """For as long as this is the journal's master. Raises `JournalTaken` if it is not any more."""
+    """Renews the lock while this is the journal's master. Raises `JournalTaken` when another one is."""
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         journal.beat()
 
 
 async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
-    """Of the service, which stays, and not of this pod."""
+    """Returns the addresses of the service, which stays, not of this pod."""
     name = naming.master_service_name(spec.job_name)
     service = await cluster.get("Service", name)
     if service is None:

@@ -89,7 +89,7 @@ class Permutation:
 
 
 def _keys(seed: int, epoch: int) -> tuple[tuple[int, int, int, int], ...]:
-    """What makes each pair of rounds its own: a number of 31 bits and an odd multiplier of 30, twice."""
+    """Returns the keys of each pair of rounds: a number of 31 bits and an odd multiplier of 30, twice."""
     keys = []
     for pair in range(_ROUNDS // 2):
         digest = hashlib.blake2b(

@@ -27,7 +27,7 @@ class LostLease(LedgerError):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What the ledger must know of a data set to give it out."""
+    """The properties of a data set that the ledger needs to lease shards."""
 
     name: str
     size: int
@@ -57,7 +57,7 @@ class DatasetSpec:
             raise LedgerError(f"Data set {self.name}: max_shard_failures is negative.")
 
     def differences(self, other: DatasetSpec) -> str:
-        """What two specs of one name do not agree on, e.g. "size 10 and 12"."""
+        """Describes the differences of two specs of one name, e.g. "size 10 and 12"."""
         return ", ".join(
             f"{f.name} {getattr(self, f.name)} and {getattr(other, f.name)}"
             for f in fields(self)
@@ -163,7 +163,7 @@ class Holding:
         return self.position > self.start or self.batches > 0
 
     def lease(self, dataset: str) -> Lease:
-        """As others see it."""
+        """Returns the lease without the ledger's own fields."""
         return Lease(
             lease_id=self.lease_id,
             dataset=dataset,

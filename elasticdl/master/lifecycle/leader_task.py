@@ -1,4 +1,4 @@
-"""What only one worker must do: process the end of an epoch, export the model, merge predictions."""
+"""Tasks of a single worker: process the end of an epoch, export the model, merge predictions."""
 
 from __future__ import annotations
 

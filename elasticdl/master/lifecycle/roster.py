@@ -1,4 +1,4 @@
-"""Which nodes a job should have, and what to do when one of them ends.
+"""The desired nodes of a job, and the reaction to the end of each.
 
 A plain state machine: statuses of nodes and desired counts come in, nodes to start or to drain come
 out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
@@ -67,17 +67,17 @@ class Node:
 
     @property
     def seen(self) -> bool:
-        """It has begun, or was terminating before it did: if the platform does not know it, it is gone."""
+        """Whether the node has started, or was terminating before: if the platform does not know it, it is gone."""
         return self.begun or (self.alive and self.leaving)
 
     @property
     def vacated(self) -> bool:
-        """It has ended, and is still to be accounted for."""
+        """Whether the node has ended, and is still to be accounted for."""
         return self.alive and self.reason is not EndReason.NONE
 
     @property
     def goes(self) -> bool:
-        """It gets nothing more to do. If it ends for want of it, it has not come to its end."""
+        """Whether the node gets no more work. If it ends for that reason, it has not completed."""
         return self.draining or self.leaving
 
 
@@ -171,7 +171,7 @@ class Roster:
         return len(self._done(role)) >= self.targets.get(role, 0)
 
     def reopen(self, role: str) -> None:
-        """Those that have come to their end are needed once more."""
+        """Makes completed nodes of a role necessary once more."""
         for name in [n.name for n in self.nodes.of_role(role) if not n.alive]:
             del self.nodes[name]
 
@@ -213,7 +213,7 @@ class Roster:
         return True
 
     def observe(self, status: NodeStatus) -> tuple[Node | None, JobFailure | None]:
-        """What the platform says of a node. Returns the node if it has just ended, and what follows for the
+        """Applies the platform's status of a node. Returns the node if it has just ended, and the consequence for the
         job.
         """
         node = self.nodes.get(status.name)

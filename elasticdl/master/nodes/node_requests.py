@@ -1,4 +1,4 @@
-"""What the platform is asked to start for a node: its command and its environment."""
+"""The request to the platform for a node: its command and its environment."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _MAX_MESSAGES = 1000
 
 
 class Job(CommandExecutor, Protocol):
-    """What the supervisor uses of the master."""
+    """The part of the master that the supervisor uses."""
 
     @property
     def state(self) -> JobState: ...
@@ -231,7 +231,7 @@ class NodeSupervisor:
         )
 
     def _log_message(self, status: NodeStatus) -> None:
-        """What keeps a node from running, or from staying; the same message for many nodes is logged once."""
+        """Logs the reason why a node does not run or stay; the same message for many nodes is logged once."""
         message = f"{status.phase.value} {status.message}"
         if status.phase is NodePhase.LEAVING:
             log.info("Leaving: %s is being terminated. %s", status.name, status.message)
@@ -297,7 +297,9 @@ class NodeSupervisor:
         await self._apply([decision] if decision is not None else [], now)
 
     async def _apply(self, decisions: Iterable[Decision], now: float) -> None:
-        """The one place where decisions of the failure detector take effect. `now`: when they were made."""
+        """Executes the decisions of the failure detector, and is the only place that does. `now`: when they were
+        made.
+        """
         for decision in decisions:
             if self._clock() - now > self.detector.timeouts.master_pause_seconds:
                 # Killing the others took long, and this one may be back: the next check decides.

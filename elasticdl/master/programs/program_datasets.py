@@ -115,7 +115,7 @@ class ProgramDatasets:
         return any(lease.dataset == dataset for lease in self._ledger.held_by(worker))
 
     def share(self, dataset: str) -> int:
-        """How many shards a worker may hold that it has not begun, so that others do not go short at the end."""
+        """Returns how many shards a worker may prefetch, so that enough are left for other workers at the end."""
         ledger = self._ledger
         left = (ledger.remaining(dataset) - ledger.samples_held(dataset)) // ledger.spec(dataset).shard_size
         workers = sum(len(self._roster.alive(role)) for role in TRAINERS)
@@ -133,7 +133,7 @@ class ProgramDatasets:
         return order
 
     def checkpoint(self, dataset: str) -> str:
-        """Where a data set stands, as the public package tells it; `account` is what it is restored from."""
+        """Returns the position in a data set in the form of the public package; `account` restores it."""
         announced = self.announced.get(dataset)
         if announced is None:
             raise LedgerError(f"The data set {dataset} is not announced.")

@@ -1,4 +1,4 @@
-"""How a program of the user's own is started: the words of its command, or a shell that understands it.
+"""Starts a user's program: by the words of its command, or by a shell if it needs one.
 
 A node is terminated by SIGTERM to its first process, and to no other. Shells keep such a signal for themselves;
 their programs would hear nothing of it until they are killed. So a shell that is needed is watched over by another one,

@@ -58,7 +58,7 @@ class EndedNodes(Protocol):
 
 
 class RecoveringMaster(CommandExecutor, Protocol):
-    """What the recovery uses of the master."""
+    """The part of the master that the recovery uses."""
 
     @property
     def state(self) -> JobState: ...
@@ -137,7 +137,7 @@ class JournalRecovery:
         return _find_checkpoint(known, self._checkpoint_folder(), run=self._master.run_id)
 
     async def run(self) -> None:
-        """From listing the nodes to the last report, or until the patience is over."""
+        """Runs from listing the nodes to the last report, or until the timeout."""
         reclaim = self._master.state.reclaim
         await self._list_nodes()
         self.nodes_listed = True

@@ -65,7 +65,7 @@ class Announcements(Protocol):
 
 
 class ReclaimedState(Protocol):
-    """What a recovery changes of the job's state."""
+    """The part of the job's state that a recovery changes."""
 
     @property
     def plan(self) -> JobSettings: ...

@@ -35,8 +35,8 @@ def run_of(token: str) -> str:
 
 
 def identity(spec: JobSpec, run: str, *, submitted: str | None = None) -> dict[str, Any]:
-    """Of which job a snapshot is. `submitted`: the text of the JobSpec where it is kept; another version of us would
-    write the same job in other words.
+    """Identifies the job of a snapshot. `submitted`: the text of the stored JobSpec; another version would write the
+    same job in other words.
     """
     text = to_yaml(spec) if submitted is None else submitted
     return {"job": spec.job_name, "run": run, "spec": hashlib.sha256(text.encode()).hexdigest()[:16]}

@@ -1,4 +1,4 @@
-"""Which parameter server holds what: the map of the job's buckets, as part of its state.
+"""The map of buckets to parameter servers, as part of the job's state.
 
 The map is made when all servers have joined, and changes when one is lost, when the number of servers is to be
 another, and when one is much busier than the others. What the next map is, `ps.moves` works out; when to ask it, is
@@ -138,7 +138,7 @@ class BucketPlacement:
         self._due = True
 
     def scaled(self) -> None:
-        """Another number of servers is wanted."""
+        """Plans a new map after a change of the number of servers."""
         self._due = True
         self._impatient = False
 
@@ -242,7 +242,7 @@ class BucketPlacement:
 
     @property
     def copies(self) -> float:
-        """How many there are of a bucket, in the mean."""
+        """Returns the mean number of replicas of a bucket."""
         return 0.0 if self.map is None else 2 - self.map.backup.count(NO_SERVER) / BUCKETS
 
     @property
@@ -262,8 +262,8 @@ class BucketPlacement:
 
     @property
     def waits(self) -> bool:
-        """For servers that are missing: until they join, or for `replan`. Also while a copy of the model is kept, since
-        there may always be one.
+        """Whether the placement waits for missing servers, until they join or for `replan`; or for the release of a
+        snapshot.
         """
         if self.map is None:
             # Those of a job that has not begun come when there is a place for them; and who is there holds nothing.
@@ -291,7 +291,7 @@ class BucketPlacement:
         return {server: joined[server] for server in sorted(self.map.servers) if server in joined}
 
     def addresses(self) -> dict[int, str]:
-        """Of the servers that hold something."""
+        """Returns the addresses of the servers that hold buckets."""
         return {server: node.address for server, node in self.holders().items()}
 
     def report(self) -> BucketReport | None:

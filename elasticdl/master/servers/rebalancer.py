@@ -1,4 +1,4 @@
-"""What is done about the map of buckets while a job runs: servers are asked how far they are, and how busy.
+"""Maintains the map of buckets while a job runs: polls the servers for progress and load.
 
 The map itself and what follows for it is in the state (`bucket_placement.py`). Here the clock is: servers at work on
 moves are asked a few times a second, missing ones are given up after a timeout, and now and then it checks
@@ -39,7 +39,7 @@ class RebalancedState(Protocol):
 
 
 class RebalancedJob(CommandExecutor, Protocol):
-    """What is needed of the master."""
+    """The part of the master that the rebalancer uses."""
 
     @property
     def spec(self) -> JobSpec: ...

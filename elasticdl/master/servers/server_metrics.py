@@ -1,4 +1,4 @@
-"""How the parameter servers do: what they report, and what follows from it for the last seconds.
+"""Metrics of the parameter servers: their reports, and rates of the last seconds.
 
 Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
 one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
@@ -81,7 +81,7 @@ class ServerFigures:
 
     @property
     def row_bytes(self) -> int:
-        """Of all servers' tables together."""
+        """Returns the bytes of all servers' tables together."""
         return sum(one.bytes for server in self._servers.values() for one in server.newest.figures.tables)
 
     def reports(self) -> tuple[ServerReport, ...]:
@@ -103,11 +103,11 @@ class ProbeListener(Protocol):
     """The node supervisor, as far as parameter servers concern it."""
 
     async def note_server_probe(self, answered: Mapping[str, bool]) -> None:
-        """Which servers have answered."""
+        """Notes which servers have answered."""
 
 
 class ServedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the metrics use."""
 
     @property
     def state(self) -> ServedState: ...
@@ -210,12 +210,12 @@ def _report_table(
 
 
 def _rate(count: int, seconds: float) -> float | None:
-    """How many a second; None: there was too little time to tell."""
+    """Returns the rate per second; None if too little time has passed."""
     return round(count / seconds, 1) if seconds >= _LEAST_SECONDS else None
 
 
 def _hit_ratio(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
-    """Of the last seconds; without pulls since, of all the time."""
+    """Returns the hit ratio of the last seconds; without pulls since, that of all the time."""
     given = [(one.pulled, one.found) for one in now]
     pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
     for earlier in before:

@@ -44,8 +44,8 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class LastWord:
-    """What is to be credited to a worker that has ended, if anything is; or it may have pushed more than it has
-    reported, and how much is unknown.
+    """The batches to credit to a worker that has ended; or the fact that it may have pushed an unknown number more than
+    it has reported.
     """
 
     credit: PushCredit | None = None
@@ -54,7 +54,7 @@ class LastWord:
 
 
 def patience(plan: JobSettings) -> float:
-    """How many seconds it takes until all have answered, or are known to be lost."""
+    """Returns the seconds until all servers have answered, or count as lost."""
     return _PATIENCE_SECONDS + Timeouts.of(plan).server_seconds(replaceable=False)
 
 
@@ -76,7 +76,7 @@ class FencedState(Protocol):
 
 
 class FencedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the fence uses."""
 
     @property
     def state(self) -> FencedState: ...
@@ -93,7 +93,7 @@ class WorkerFence:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def last_word(self, worker: str) -> LastWord:
-        """On a worker that has ended."""
+        """Returns the last batch of a worker that has ended."""
         state = self._job.state
         generation, deadline = state.generation, math.inf
         heard = ps_pb2.FenceReply()

@@ -164,7 +164,7 @@ class AllReduceService(AllReduceServicer):
         return bool(stands_still) and (not most or seconds < most)
 
     def _stall_limit(self) -> float:
-        """How long a member may make the others wait; 0: forever."""
+        """Returns how long a member may delay the others; 0: indefinitely."""
         plan = self._master.plan
         if not plan.stall_factor:
             return 0.0

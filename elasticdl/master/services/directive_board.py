@@ -35,7 +35,7 @@ class DirectiveStream:
         self._signal = Signal()
 
     def directive(self) -> pb.Directive:
-        """What the node is to do, as of the last change."""
+        """Returns the node's directive as of the last change."""
         self.has_news = False
         return self._board.directive(self._node)
 

@@ -1,4 +1,4 @@
-"""What the master wants of a node, read off the state of the job: the whole of it, every time."""
+"""Derives the directive of a node from the state of the job: the complete desired state, every time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
 
 @dataclass(frozen=True)
 class NodePart:
-    """What may differ between the directives of two nodes."""
+    """The fields that differ between the directives of nodes."""
 
     drain: bool
     leads: bool
@@ -39,7 +39,7 @@ def node_part(state: JobState, name: str, *, leader: str) -> NodePart:
 
 
 def common_directive(state: JobState, *, save_to: str) -> master_pb2.Directive:
-    """What the directives of all nodes have. `save_to`: where a worker that owns the model writes it at the present
+    """Returns the common part of all directives. `save_to`: where a worker that owns the model writes it at the present
     barrier.
     """
     evaluation, barrier = state.evaluation, state.barrier

@@ -70,7 +70,7 @@ class HistoryWriter:
 
 
 def _read(path: Path) -> list[Entry]:
-    """Of the masters before this one, after a line that the last of them may not have finished."""
+    """Reads the history of previous masters, whose last line may be incomplete."""
     try:
         with path.open("r+") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""By whom leased shards were fetched: a report at the port without a token says of itself only which shard it is for.
+"""The fetcher of each leased shard: a report at the port without a token names only its shard.
 
 It is accepted from the connection that fetched the shard, or from a new one of the same address, which may be the same
 program after a reconnection. It is rejected from another address and from the connection of another worker. Programs

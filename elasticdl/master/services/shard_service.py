@@ -112,7 +112,7 @@ class ShardService(MasterServicer, ProgressServicer):
         return _EMPTY
 
     async def _refuse(self, context: Context, message: str) -> None:
-        """What is wrong with the data of a job is wrong with the job."""
+        """Fails the job for invalid data, and refuses the call."""
         self._master.do(ReportFailure(node="", kind="data", message=message, traceback="", lease_id=0))
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
@@ -167,7 +167,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 return []
 
     def _note_call(self, worker: str) -> None:
-        """Of a node of the job: other names, as long as a message may be, are not kept."""
+        """Notes a call of a node of the job; other names, which may be long, are not kept."""
         if worker in self._master.state.roster.nodes:
             self._master.detector.program_reported(worker, self._master.clock())
 
@@ -190,7 +190,7 @@ class ShardService(MasterServicer, ProgressServicer):
         return leases
 
     def _note_fetched(self, leases: list[int], context: Context) -> None:
-        """With the token a report says who makes it."""
+        """Notes who has fetched shards. With the token, a report names its sender."""
 
     def _note_separate_models(self, dataset: str, worker: str) -> None:
         """Once, when a second worker gets training data: shards divide data, and combine no models."""
@@ -212,7 +212,7 @@ class ShardService(MasterServicer, ProgressServicer):
     # -- what was forgotten ----------------------------------------------------------------------------------
 
     async def _ask_to_tell(self, worker: str, context: Context) -> None:
-        """What a worker says of its shards is understood only when those are known."""
+        """Asks a worker for its memory of shards, before its reports can be understood."""
         await self._master.list_nodes()
         if self._master.state.reclaim.waits_for(worker) and not self._master.state.outcome:
             await context.abort(
@@ -469,7 +469,9 @@ class PublicShardService(ShardService):
     async def report_shard_checkpoint(
         self, request: pb.ShardCheckpoint, context: Context
     ) -> pb.ReportShardCheckpointResponse:
-        """What is done according to a checkpoint is not trained here. The audit says so: it may be a stranger's."""
+        """Counts samples that a checkpoint lists as done without training them here. The audit reports it, since the
+        caller may be a stranger.
+        """
         reply = await super().report_shard_checkpoint(request, context)
         if reply.success:
             self._master.do(AddRemarks(remarks=[RESTORED]))

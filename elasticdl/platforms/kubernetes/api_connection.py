@@ -93,7 +93,7 @@ class Pauses:
 
 
 class ApiConnection:
-    """One API server and the credentials for it. To be used inside one event loop."""
+    """A connection to an API server with credentials, inside one event loop."""
 
     def __init__(
         self, access: Access, *, patience: float, clock: Callable[[], float] = time.monotonic
@@ -180,8 +180,8 @@ class ApiConnection:
     async def stream(
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[ResponseStream]:
-        """One response, read while it arrives. Repeated only with renewed credentials; raises `TransportError` when the
-        connection breaks.
+        """Yields a response while it arrives. Repeats the request only with renewed credentials; raises
+        `TransportError` when the connection breaks.
         """
         is_renewed = False
         async with contextlib.AsyncExitStack() as responses:
@@ -207,7 +207,7 @@ class ApiConnection:
             self._server_time = email.utils.parsedate_to_datetime(date).timestamp(), self._clock()
 
     def _renew(self) -> bool:
-        """After a 401: whether there may be newer credentials."""
+        """Renews credentials after a 401. Returns whether they may be newer."""
         if self._identity.certified:
             self._transport.reconnect()
         return self._identity.renew()

@@ -53,7 +53,7 @@ class PlaceAddresses:
         self._pointed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def is_addressed(self, role: str) -> bool:
-        """By the JobSpec alone, so that it is the same for every master of the job."""
+        """Whether a role has addresses, by the JobSpec alone: the same for every master of the job."""
         return self._spec.addressed or (self._spec.program == "definition" and role == "ps")
 
     async def all(self, places: dict[str, int]) -> dict[str, list[str]]:

@@ -70,7 +70,7 @@ _KILL_SECONDS = 10.0
 
 
 class _Client:
-    """One connection: the host's, or a master's."""
+    """A connection: the host's, or a master's."""
 
     def __init__(self, channel: socket.socket) -> None:
         channel.setblocking(False)

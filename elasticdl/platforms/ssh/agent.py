@@ -166,7 +166,7 @@ class Node:
         os.set_blocking(self._output, False)
 
     def run(self, connection: Connection) -> None:
-        """Until the node has ended, or the connection has."""
+        """Runs until the node has ended, or the connection has."""
         assert self.process is not None
         wake_up, signalled = socket.socketpair()
         signalled.setblocking(False)
@@ -229,7 +229,7 @@ class Node:
 
 
 def environment_of(document: dict[str, Any], folder: str) -> dict[str, str]:
-    """What the login gives, what the job gives, and what only this host knows."""
+    """Merges the environments of the login, of the job and of this host."""
     environment = dict(os.environ)
     path = environment.get("PATH", os.defpath)
     environment.update(document["environment"])
@@ -251,7 +251,7 @@ def environment_of(document: dict[str, Any], folder: str) -> dict[str, str]:
 
 
 def ends_of_connection() -> tuple[str, str]:
-    """How the other side is reached from here, and this host from there."""
+    """Returns the addresses by which this host reaches the other side, and vice versa."""
     ends = os.environ.get("SSH_CONNECTION", "").split()
     return (ends[0], ends[2]) if len(ends) == 4 else ("", socket.gethostname())
 

@@ -44,7 +44,7 @@ _SAID_BYTES = 8 * 1024
 
 @dataclass
 class Session:
-    """One run of the agent on a host. `start` is the document that it gets."""
+    """A run of the agent on a host. `start` is the document that it receives."""
 
     host: str
     options: SshOptions
@@ -163,7 +163,7 @@ class Session:
 
 
 def hear_termination() -> socket.socket:
-    """From now on SIGTERM makes this socket readable and does nothing else."""
+    """Returns a socket that SIGTERM makes readable; the signal has no other effect from now on."""
     wake_up, signalled = socket.socketpair()
     signalled.setblocking(False)
     signal.signal(signal.SIGTERM, lambda *_: None)

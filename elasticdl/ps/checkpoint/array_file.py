@@ -59,7 +59,7 @@ class NamedArrays:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """Where an array is in its file."""
+    """The place of an array in its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -212,7 +212,7 @@ class ArrayFile:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def crc32(self) -> int:
-        """Of the whole file, if what is in it is as its index says: put together from the checksums there."""
+        """Returns the CRC of the whole file, combined from the checksums in its index."""
         total = self._head_crc32
         for entry in sorted(
             (entry for members in self.entries.values() for entry in members.values()),

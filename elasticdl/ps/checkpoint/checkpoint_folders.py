@@ -228,7 +228,7 @@ def _check_files(checkpoint: Checkpoint) -> None:
 
 
 def find_base(directory: Path, name: str, crc32: int) -> Path | None:
-    """Where the checkpoint of that name is whose manifest has that checksum."""
+    """Returns the checkpoint of that name whose manifest has that checksum."""
     for place in (directory / name, _aside(directory / name, crc32)):
         if manifest_crc32(place) == crc32:
             return place
@@ -240,7 +240,7 @@ def _aside(path: Path, crc32: int) -> Path:
 
 
 def manifest_crc32(path: Path) -> int | None:
-    """Of the checkpoint there, if there is one."""
+    """Returns the checksum of a checkpoint's manifest, if there is one."""
     try:
         return file_crc32(path / MANIFEST)
     except OSError:
@@ -304,7 +304,7 @@ def versions(directory: Path) -> list[tuple[int, Path]]:
 
 
 def values_folder(export: Path) -> Path:
-    """Where the values of an exported model are, in our form."""
+    """Returns the folder of an exported model's values, in our form."""
     if not export.is_dir():
         return export.with_name(f"{export.name}.{EXPORT_FOLDER}")
     # TensorFlow keeps its hands off assets.extra in a SavedModel.

@@ -133,7 +133,7 @@ class SavedTable:
 
     @property
     def bytes(self) -> int:
-        """On disk, in all checkpoints that are needed for it."""
+        """Returns the bytes on disk, of all checkpoints that it needs."""
         return self._tables.bytes(self.name)
 
     def parts(self) -> Iterator[TableRows]:

@@ -34,7 +34,9 @@ _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 
 
 class OutgoingCall(NamedTuple):
-    """What a server is sent, and where its answer goes: into memory of the caller, or kept, or not needed for long."""
+    """A call to a server, and the destination of its reply: memory of the caller, or a buffer that is kept, or one that
+    is reused.
+    """
 
     head: bytes
     body: Sequence[memoryview] = ()
@@ -43,7 +45,7 @@ class OutgoingCall(NamedTuple):
 
 
 class CallPolicy:
-    """What all sessions of a worker share: whom to ask, and when to give up."""
+    """The policy of all sessions of a worker: servers, retries and timeouts."""
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ class Coordinator:
     async def status_all(
         self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS
     ) -> dict[int, ps_pb2.ServerStatusReply]:
-        """Of those that answer in time, whatever the others do. `figures`: what is for people, too."""
+        """Returns the status of the servers that answer in time. `figures`: include the counters."""
         request = ps_pb2.ServerStatusRequest(figures=figures)
 
         async def ask(stub: Any, number: int) -> ps_pb2.ServerStatusReply | None:
@@ -175,7 +175,7 @@ class Coordinator:
 
 
 def describe_error(error: BaseException) -> str:
-    """For a line of a log; gRPC's own description of an error takes several."""
+    """Describes an error in one line of a log; gRPC's own description takes several."""
     return (error.details() or str(error.code())) if isinstance(error, grpc.RpcError) else "no answer"
 
 

@@ -52,7 +52,7 @@ class StaleGradients(Exception):
 
 
 class ParameterClient:
-    """For one worker and one generation. One thread at a time, but for rows, which any number may pull."""
+    """The client of one worker and one generation. For one thread at a time, but any number may pull rows."""
 
     def __init__(
         self,
@@ -279,7 +279,9 @@ class ParameterClient:
         return pushed.reached
 
     def _find_bad(self, gradients: Mapping[str, Array], rows: Mapping[str, RowGradients]) -> str | None:
-        """Before any server has applied its part of it: all of them have to refuse it, or none."""
+        """Finds non-finite gradients before any server has applied its part: either all servers reject a push, or
+        none.
+        """
         bad = find_not_finite(gradients)
         if bad is None and self.tolerant:
             bad = find_bad_rows(rows, self._transfer)

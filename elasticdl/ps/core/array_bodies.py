@@ -35,7 +35,7 @@ def lay_out(arrays: Iterable[Array]) -> list[memoryview]:
 
 
 def describe(groups: Groups, buckets: Mapping[str, int]) -> tuple[list[ps_pb2.ArrayHead], list[Array]]:
-    """What to say of arrays, and the arrays as they are to be sent."""
+    """Returns the heads of arrays, and the arrays as they are to be sent."""
     heads, arrays = [], []
     for group, members in groups.items():
         for name, given in members.items():

@@ -94,7 +94,7 @@ class BucketMap:
 
     @property
     def servers(self) -> frozenset[int]:
-        """All that are needed: they hold something, are about to, or have yet to hand it over."""
+        """Returns all servers of the map: they hold buckets, receive some, or have yet to hand some over."""
         held = {*self.primary, *self.backup, *self.migrating.values(), *self.handover.values()}
         return frozenset(held - {NO_SERVER})
 

@@ -60,7 +60,7 @@ class OptimizerNotFound(UserError):
 
 
 class OptimizerChanged(OptimizerNotFound):
-    """Its file is another than that of those who have it already."""
+    """The file of an optimizer differs from the one that other processes have loaded."""
 
 
 class Optimizer(abc.ABC):
@@ -99,7 +99,7 @@ class Optimizer(abc.ABC):
 
 
 def to_config(optimizer: Optimizer) -> ps_pb2.OptimizerConfig:
-    """For servers. Raises `UserError` if they could not make the same one."""
+    """Describes an optimizer for servers. Raises `UserError` if they could not make the same one."""
     kind = type(optimizer)
     name = f"{kind.__module__}:{kind.__qualname__}"
     if not _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What the rows of a table start as, by the names and options that a layer gives.
+"""Initial values of a table's rows, by the names and options that a layer gives.
 
 The numbers of a row are a pure function of the seed, the table's name, the id and the column (native/initializers.h):
 the same row starts the same on any server and in any order, so rows that were never trained are not stored.
@@ -90,7 +90,7 @@ class Initializer:
 
     @property
     def mean(self) -> float:
-        """Of all numbers that rows may start with."""
+        """Returns the mean of all initial values."""
         given = {**_OPTIONS[self.kind], **self.options}
         if self.kind == "uniform":
             return (given["low"] + given["high"]) / 2

@@ -31,7 +31,7 @@ class RowGradients:
 
 
 class RowSource(Protocol):
-    """May be asked by several threads at once."""
+    """A source of rows, which several threads may use at once."""
 
     def pull_rows(
         self, wanted: Mapping[str, Ids], *, frozen: str = "", create: bool = True
@@ -58,7 +58,7 @@ def rows_are_finite(gradients: Mapping[str, RowGradients]) -> bool:
 
 
 def squared_norm(gradients: Iterable[Array]) -> float:
-    """Of all of them together."""
+    """Returns the squared norm of all gradients together."""
     given = list(gradients)
     squares = sum(float(np.vdot(one, one)) for one in given)
     if math.isfinite(squares):

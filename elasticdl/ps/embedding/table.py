@@ -100,7 +100,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:
-    """What makes a table; servers with the same one give the same rows."""
+    """The specification of a table; servers with the same one give the same rows."""
 
     name: str
     width: int
@@ -175,12 +175,14 @@ class Table:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row with its slots and what is written down beside them."""
+        """Returns the bytes of a row, with its slots and its metadata."""
         return self._table.row_bytes
 
     @property
     def copied_bytes(self) -> int:
-        """Of those in use: what has changed since copies were frozen, and goes when they are released."""
+        """Returns the bytes of rows copied for snapshots since these were taken; they are freed when the snapshots are
+        released.
+        """
         return self._table.copied_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""Which map comes next: when a server is lost, when servers join or are to go, when one is hot. Pure decisions.
+"""Plans the next map: when a server is lost, when servers join or drain, when one is hot. Pure decisions.
 
 `promote` answers a loss at once, with what the others have. `plan_moves` is asked again and again while things settle:
 each time it works out from the map of now where everything should end, and returns the next step of the way there, or
@@ -130,7 +130,7 @@ def _next(
 
 
 class _Target:
-    """Where all buckets should end: first who holds them, then who of those is the primary.
+    """The target of all buckets: first their servers, then which of these is the primary.
 
     Copies are even in number, since they are memory; primaries are even in load, since they are work. As many copies
     as possible stay where they are. If every server has c copies or one more, the roles in each bucket can always be
@@ -299,7 +299,7 @@ class _Target:
         return False
 
     def _paths(self, rich: int) -> dict[int, tuple[int, int]]:
-        """For all servers that work can be passed on to from there: by whom, and which bucket."""
+        """Returns, for all servers that load can be passed on to from there, by which server, and which bucket."""
         found: dict[int, tuple[int, int]] = {}
         edges: dict[int, list[int]] = {}
         for bucket, server in enumerate(self.primary):
@@ -346,7 +346,9 @@ class _Target:
     # -- a hot server ----------------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        """Where swaps do not help: a busy bucket goes to the idlest server, a copy that is no work comes back."""
+        """Swaps buckets where moves do not help: a busy bucket goes to the idlest server, a backup without load comes
+        back.
+        """
         for _ in range(_EXCHANGES):
             rich = max(self._order, key=lambda server: self._work[server])
             poor = min(self._order, key=lambda server: self._work[server])

@@ -1,4 +1,4 @@
-"""Which ids of a table are asked for most.
+"""Finds the ids of a table that are pulled most.
 
 Workers ask for each id of a batch once, so no id is a noticeable share of what is asked for, however hot it is: what
 tells a hot id is that it is in nearly every pull. So some pulls are looked at, and of the ids in these it is counted in
@@ -51,7 +51,7 @@ class HotId:
 
 
 class HotIds:
-    """Of one table on one server."""
+    """The hot ids of one table on one server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ class NodeRejected(Exception):
 
 
 class Member:
-    """One parameter server in its job, from its start to its end."""
+    """A parameter server in its job, from its start to its end."""
 
     def __init__(
         self, identity: Identity, server: ParameterServer, settings_of: Callable[[str], ServerSettings]

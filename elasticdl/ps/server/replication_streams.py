@@ -188,7 +188,7 @@ def serve_replication(connection: Connection, store: Store, hello: ps_pb2.Replic
 
 
 def _exit_code(error: BaseException) -> int:
-    """After an out-of-memory exit the node may be restarted with more memory."""
+    """Returns the exit code: after one for out of memory, the node may be restarted with more."""
     return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
 
 

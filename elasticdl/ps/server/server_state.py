@@ -56,7 +56,7 @@ ALL_BUCKETS: Mask = np.ones(BUCKETS, np.bool_)
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedState:
-    """What a call has to check: immutable, replaced under the lock, and read without it.
+    """The state that every call checks: immutable, replaced under the lock, and read without it.
 
     A reader takes it once and so sees one consistent state. It then reads rows without the lock, while the state may
     change. What keeps it from returning what is not valid any more:

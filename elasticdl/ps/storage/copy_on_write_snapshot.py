@@ -60,7 +60,7 @@ class CopyOnWriteSnapshot:
         )
 
     def snapshot(self, mask: Mask) -> NamedArrays:
-        """What is in some buckets, but for the tables."""
+        """Returns the content of some buckets, without tables."""
         groups: dict[str, dict[str, Array]] = {}
         for group, members in self.groups.items():
             waiting = group.startswith(WAITING_PREFIX)

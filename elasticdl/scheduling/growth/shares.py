@@ -27,7 +27,7 @@ from elasticdl.scheduling.workspace import Run, Workspace
 
 
 class LoadLimit:
-    """How much more of each resource may be used before the load target is reached."""
+    """The unused amount of each resource below the load target."""
 
     def __init__(self, work: Workspace, max_load: float) -> None:
         self._work = work
@@ -47,7 +47,7 @@ class LoadLimit:
 
 
 def allowed(work: Workspace, limit: LoadLimit, run: Run, wanted: int) -> int:
-    """How many of `wanted` more instances the quota and the load target allow."""
+    """Returns how many of `wanted` more instances the quota and the load target allow."""
     return limit.room(run.request, work.quotas.room(run.job.namespace, run.request, wanted))
 
 

@@ -49,7 +49,7 @@ class Pace:
         self.ahead = True
 
     def made(self, *, making: float, computing: float) -> None:
-        """So many seconds went into making a batch, after so many of computing with the one before."""
+        """Notes the seconds of making a batch, and of computing with the one before."""
         if not self._shares_cores:
             return
         if self.ahead:
@@ -188,7 +188,7 @@ class BatchQueue(Iterator[Batch]):
         return getattr(self._source, "failed_shard", None) if self._queue.ended else None
 
     def close(self) -> None:
-        """May be called by any thread, also while another waits for a batch: that one sees the end."""
+        """Closes the queue. Any thread may call this, also while another waits for a batch: that one sees the end."""
         queue = self._queue
         with queue.changed:
             queue.closed = True
@@ -209,7 +209,7 @@ class BatchQueue(Iterator[Batch]):
 
 
 def prefetch_batches(batches: Iterator[Batch], nudge: Callable[[], None]) -> BatchQueue:
-    """Those batches, which some trainers prefetch themselves, with a callback for new ones."""
+    """Wraps batches that a trainer prefetches itself, with a callback for new ones."""
     ahead = batches if isinstance(batches, BatchQueue) else BatchQueue(batches)
     ahead.listen(nudge)
     return ahead

@@ -1,4 +1,4 @@
-"""From shards to batches: the definition's feed of records, run over one shard at a time, for PyTorch and Paddle.
+"""Makes batches of shards for PyTorch and Paddle: runs the definition's feed of records over one shard at a time.
 
 Such a feed is `feed(dataset, mode, metadata)`: it is given an iterable of the records of one shard and returns, or
 yields, unbatched samples: (features, labels), in prediction mode (see `model_inputs.py`) features alone if it likes.

@@ -116,7 +116,7 @@ def move_large(
 
 @contextlib.contextmanager
 def moved_back(moved: list[MovedEmbedding], tables: LocalTables | None) -> Iterator[None]:
-    """In here they are ordinary layers."""
+    """Makes moved layers ordinary ones inside of this context."""
     assert not moved or tables is not None
     for each in moved:
         each.fill(tables)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def _variable_of(layer: Any) -> Any:
 
 
 def _assign(variable: Any, value: Any) -> None:
-    """Whatever the shape: that of a variable is not looked at here."""
+    """Assigns a value without checking its shape."""
     tf.raw_ops.AssignVariableOp(resource=_native(variable).handle, value=value, validate_shape=False)
 
 

@@ -31,7 +31,7 @@ Features = Callable[[Any], Sequence[Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where in the features of a batch the ids of a lookup are: a feature, or `width` columns of it."""
+    """The place of a lookup's ids in the features of a batch: a feature, or `width` columns of it."""
 
     feature: int
     column: int = 0
@@ -61,7 +61,7 @@ class _Fetched:
 
 
 class RowsAhead:
-    """For one model. All but the pulling is done by the thread that computes."""
+    """Prefetched rows of one model. The computing thread does everything except the pull."""
 
     def __init__(self, source: RowSource, features: Features) -> None:
         self._source = source
@@ -112,7 +112,7 @@ class RowsAhead:
         self._places = [(one.table, find_place(one.ids, features)) for one in self._seen]
 
     def forget(self) -> None:
-        """What is pulled ahead is of a model that is gone."""
+        """Discards prefetched rows of a model that was replaced."""
         self._wait()
         self._current, self._next, self._next_batch = [], [], None
 
@@ -126,7 +126,7 @@ class RowsAhead:
             self._next = []
 
     def _fetch(self, batch: Any) -> None:
-        """By the other thread: all tables with one pull."""
+        """Pulls the rows of all tables with one call, in the other thread."""
         features = self._features(batch)
         lookups = []
         for table, place in self._places:
@@ -163,7 +163,7 @@ def _together(parts: Sequence[Ids]) -> tuple[Ids, list[Ids | None]]:
 
 
 def find_place(ids: Ids, features: Sequence[Array]) -> Place | None:
-    """Where in the features these ids are, if they are there as they are."""
+    """Returns the place of these ids in the features, if they are there unchanged."""
     for number, feature in enumerate(features):
         if feature.size == len(ids) and np.array_equal(feature.reshape(-1), ids):
             return Place(feature=number)

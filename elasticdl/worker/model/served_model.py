@@ -260,7 +260,7 @@ class ServedModel(Model):
 
     @property
     def step(self) -> int:
-        """With the push that is on its way: so it is the same however long that takes."""
+        """Returns the step including the push in flight, so that it does not depend on the duration of pushes."""
         with self._between:
             return self._step + self._under_way
 

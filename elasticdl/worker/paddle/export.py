@@ -51,7 +51,7 @@ def write_export(
 
 @contextlib.contextmanager
 def _own_rows(tables: Tables) -> Iterator[None]:
-    """In here every layer has its rows to itself, as in a notebook."""
+    """Gives every layer rows of its own inside of this context, as in a notebook."""
     if not tables:
         yield
         return

@@ -114,7 +114,7 @@ def to_tensors(values: Any) -> Any:
 
 
 def last_line(error: BaseException) -> str:
-    """What is wrong: around it Paddle writes pages of its own frames."""
+    """Returns the message of an error, without the pages of Paddle's own frames."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Where in Paddle's sources it was found is no help.
     lines = [line for line in lines if not line.startswith("[/paddle/")]

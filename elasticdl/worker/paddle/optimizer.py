@@ -203,7 +203,7 @@ def _number(value: Any) -> Any:
 
 
 def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
-    """What the optimizer remembers, as arrays; `names` has the name of each parameter that has numbers by its id.
+    """Returns the optimizer's slots as arrays; `names` has the name of each parameter with numbers by its id.
 
     kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor of a parameter's; rate is the learning rate.
     """

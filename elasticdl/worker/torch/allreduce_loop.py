@@ -149,7 +149,7 @@ class AllReduceLoop(TrainingLoop):
         )
 
     def _warm_up(self) -> None:
-        """What takes long the first time is done before the others wait for this worker."""
+        """Does slow initial work before the others wait for this worker."""
         # An optimizer's first step loads this, which takes a second.
         importlib.import_module("torch._dynamo")
         self._torch.optimizer_state()

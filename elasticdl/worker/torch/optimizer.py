@@ -141,7 +141,7 @@ _IMPLEMENTATION = {
 
 
 def group_options(optimizer: Any) -> list[dict[str, Any]]:
-    """What each group of parameters is trained with, but for the learning rate."""
+    """Returns the options of each group of parameters, without the learning rate."""
     return [
         {key: value for key, value in group.items() if key not in _IMPLEMENTATION}
         for group in optimizer.param_groups
@@ -209,7 +209,7 @@ def check_options(optimizer: Any, schedule: Any, *, sent: list[dict[str, Any]]) 
 
 
 def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
-    """What the optimizer remembers, as arrays; `names` has the name of each parameter that has numbers by its id.
+    """Returns the optimizer's slots as arrays; `names` has the name of each parameter with numbers by its id.
 
     kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor and number/PARAMETER/NAME a number
     of a parameter's, group/N/NAME a number (or several) of a group of parameters, its learning rate among them.
@@ -284,8 +284,8 @@ def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Arr
 def load_added(
     optimizer: Any, names: Mapping[int, str], left: Mapping[str, Array], *, scheduled: bool
 ) -> None:
-    """What `load_slots` left, where callbacks have heard of all that was before. Raises `UserError` if they have not
-    added the groups that it is of.
+    """Loads the rest of `load_slots`, after callbacks have replayed all past events. Raises `UserError` if they have
+    not added its groups.
     """
     wanted = {}
     for name, array in left.items():

@@ -18,7 +18,7 @@ _RESTART_SECONDS = 1.0
 
 
 class StallWatch:
-    """One for each process. `stall_seconds`: the shortest stall timeout, or 0 for none."""
+    """Watches the process for stalls. `stall_seconds`: the shortest stall timeout, or 0 for none."""
 
     def __init__(self, stall_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = _FRACTION * stall_seconds
@@ -34,7 +34,7 @@ class StallWatch:
         faulthandler.dump_traceback_later(self._seconds, file=sys.stderr)
 
     def stop(self) -> None:
-        """From now on there is nothing to do, and no progress to be expected."""
+        """Stops the watch: there is no more work, and no progress to be expected."""
         if self._started_at is not None:
             self._started_at = None
             faulthandler.cancel_dump_traceback_later()

@@ -101,7 +101,7 @@ class Pipeline(Iterator[Batch]):
 
 
 class _Handout:
-    """One shard each time the pipeline has come to the end of one: none is taken before it is wanted."""
+    """Yields a shard each time the pipeline has finished one: none is taken before it is needed."""
 
     def __init__(self, source: Source, shards: Iterator[Shard], *, first: int, layout: Layout) -> None:
         self.failure: BaseException | None = None
