@@ -67,7 +67,7 @@ class JobHandle:
         self.name = JobRun.of_folder(reference).job
         self._reference = reference
         self._namespace = namespace
-        # Of a job that a thread of this process runs.
+        # The runner of a job in a thread of this process.
         self._runner: LocalRunner | None = None
 
     # -- reading ---------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
     def _rows(self, ids: Any, training: Any) -> Any:
         """The row of each of some ids."""
         if self.fixed is not None:
-            # Whatever they are: Keras 3 tries a model that is exported with numbers of its own.
+            # Any values: Keras 3 calls an exported model with numbers of its own.
             return self.fixed(tf.cast(ids, tf.int64))
         if not ids.dtype.is_integer:
             raise UserError(
@@ -245,7 +245,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _give(self, ids: Any, inverse: Any, gradients: Any) -> Any:
         table, lookups = self._way()
-        # What TensorFlow hands over is its own memory, and gone after this call: the sums are ours.
+        # TensorFlow's buffer is freed after this call: the sums are ours.
         values = sum_by(inverse, gradients, len(ids))
         lookups.add(table, RowGradients(ids=np.array(ids), values=values))
         return np.float32(0)

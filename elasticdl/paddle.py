@@ -37,7 +37,7 @@ from elasticdl.ps.embedding.unique_ids import sum_by, take_rows
 
 __all__ = ["Embedding", "batched", "load_state", "state_of", "step", "table_layers"]
 
-# What is done with the gradients of a lookup's rows.
+# The consumer of the gradients of a lookup's rows.
 Give = Callable[[Array], None]
 
 

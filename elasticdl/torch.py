@@ -42,7 +42,7 @@ log = logging.getLogger("elasticdl.torch")
 
 _MODES = ("sum", "mean", "sqrtn")
 
-# What is done with the gradients of a lookup's rows.
+# The consumer of the gradients of a lookup's rows.
 Give = Callable[[Array], None]
 
 
@@ -245,7 +245,7 @@ def _gathered(found: LookupResult, device: Any) -> Any:
         # The different ones alone make the way to the device.
         rows = torch.from_numpy(np.require(found.rows, requirements="W")).to(device)
         return rows.index_select(0, torch.from_numpy(found.inverse).to(device))
-    # Whatever a definition has made the usual.
+    # The default type may have been changed by a definition.
     out = torch.empty(len(found.inverse), found.rows.shape[1], dtype=torch.float32, device="cpu")
     take_rows(found.rows, found.inverse, out=out.numpy())
     return out

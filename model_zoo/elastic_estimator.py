@@ -33,7 +33,7 @@ class ShardIndices:
         self._batch_size = batch_size
         # Handed out and not trained; the head of it is trained next.
         self._held: deque[int] = deque()
-        # Of these, what has not been read yet.
+        # The indices that have not been read yet.
         self._ahead: deque[int] = deque()
         self._readers = itertools.count(1)
         self._reader = 0

@@ -126,13 +126,13 @@ class _Dataset:
 
     def __init__(self, params: DatasetParams, seed: int, *, tasks: int = 0) -> None:
         self.params = params
-        # Those given out so far: none gets the number of another.
+        # Lease numbers used so far: none is reused.
         self.tasks = tasks
         self.epoch = 0
         self._seed = seed
         self._shard_size = params.batch_size * (params.num_minibatches_per_shard or _BATCHES_PER_SHARD)
         self._count = -(-params.used_size // self._shard_size)
-        # Of the current epoch: what came back or was restored, before what was never given out.
+        # Shards of the current epoch: requeued or restored ones, before those never leased.
         self._queue: deque[_Range] = deque()
         self._given = self._count
         self._order: Permutation | range = range(self._count)

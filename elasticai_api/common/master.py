@@ -16,7 +16,7 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 
 # The width of the numbers on the wire.
 _MAX_INT32 = 2**31 - 1
-# What a master can account for.
+# The largest data set that a master can account for.
 _MAX_SIZE = 2**62
 _REMAINDERS = (None, "", DatasetShardRemainder.FILL, DatasetShardRemainder.DROP)
 

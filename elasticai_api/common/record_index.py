@@ -28,7 +28,7 @@ class RecordIndices:
     """The queue of records, as every process may use it."""
 
     def __init__(self, ready: int) -> None:
-        # What is made for spawned processes, forked ones can use too; the other way round it is refused.
+        # A context made for spawned processes serves forked ones too; the reverse is refused.
         context = multiprocessing.get_context("spawn")
         self._queue: Any = context.SimpleQueue()
         self._room = context.Semaphore(ready)

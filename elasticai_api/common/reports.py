@@ -140,7 +140,7 @@ class Reports:
             if self._error is None:
                 self.give_back(self._supply.clear())
             if self._error is None and not self.flush(_END_SECONDS):
-                log.warning("The master did not take the last report on %s.", self._dataset)
+                log.warning("The master did not acknowledge the last report on %s.", self._dataset)
         except ElasticError as error:
             log.warning("The last report on %s failed: %s", self._dataset, error)
         with self._moved:
@@ -205,7 +205,7 @@ class Reports:
             self._dataset, shards, global_step=step, loss=loss, given_back=given_back
         )
         if lost:
-            log.warning("Shards %s of %s are done by another worker now.", lost, self._dataset)
+            log.warning("Shards %s of %s were requeued or leased to another worker.", lost, self._dataset)
         with self._moved:
             self._lost += lost
             self._sending = False

@@ -191,7 +191,7 @@ class DataShardService:
                     self._put(self._master.fetch(self._dataset_name, self._supply.wanted()), set_backs)
         except ElasticError as error:
             # The program's own next call meets it too, and raises it.
-            log.info("No shards could be fetched ahead: %s", error)
+            log.info("Prefetching shards failed: %s", error)
         finally:
             self._refilling = False
 

@@ -25,7 +25,7 @@ from elasticai_api.common.master import FetchedShard
 AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4
-# What was fetched so long ago and not asked for since is better off with others.
+# Shards that were prefetched this long ago and not used are better given back to other workers.
 IDLE_SECONDS = 2.0
 # Bounds the size of an answer. A worker that uses more than that in half a second should have larger shards.
 MOST_SHARDS = 256

@@ -78,7 +78,7 @@ class RecordIOReader:
         return self._read(start, end)
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
-        # Of chunks without records several may begin at the same one.
+        # Several chunks without records may begin at the same one.
         number = bisect.bisect_right(self._firsts, start) - 1
         while start < end:
             chunk = self._chunks[number]
@@ -153,7 +153,7 @@ def _decompress(compressor: int, stored: bytes, where: str) -> bytes:
     decompress = _gunzip if compressor == _GZIP else _snappy(where)
     try:
         return decompress(stored)
-    # What each library raises for damaged data is its own.
+    # Each library raises errors of its own for damaged data.
     except Exception as error:
         raise RecordIOError(f"{where} cannot be decompressed: {error}") from error
 

@@ -98,7 +98,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
                 )
             controller.set_broadcast_scheduler(config.scheduler)
         if trainer.gradient_clip_val:
-            # Of the gradients of all workers.
+            # The limit is for the gradients of all workers together.
             clip, trainer.gradient_clip_val = trainer.gradient_clip_val, None
             by_value = str(trainer.gradient_clip_algorithm or "").endswith("value")
             norm_or_value = torch.nn.utils.clip_grad_value_ if by_value else torch.nn.utils.clip_grad_norm_

@@ -63,7 +63,7 @@ class FaultTolerantTrainer:
         # That of the state that the model goes on from; the model's own values then.
         self._version = 0
         self._base: dict[str, Any] = {}
-        # What this trainer has added to the state and reported since.
+        # The samples that this trainer has added to the state and reported since.
         self._reported: list[_Range] = []
         with self._locked():
             state = self._read()
@@ -128,7 +128,7 @@ class FaultTolerantTrainer:
     def _check_finite(self) -> None:
         """Raises for non-finite parameters: one trainer's NaN would enter the state of all, and stay there."""
         for name, value in self._model.state_dict().items():
-            # What was not finite before, a mask for instance, does not become so by training.
+            # Values that were non-finite before, a mask for instance, are no result of training.
             if (
                 value.is_floating_point()
                 and not bool(paddle.isfinite(value).all())

@@ -152,7 +152,7 @@ class ElasticController:
         self._team: Team | Solo | None = None
         self._reports = 0
         self._current: MicroBatch | None = None
-        # What `epochs()` reads its batches from.
+        # The source of the batches of `epochs()`.
         self._batches: Batches | None = None
         # Whether the batch in hand is done when the optimizer steps, and not when a function returns.
         self._loops = False

@@ -97,7 +97,7 @@ class _Work:
 class Group:
     """The members of one round, connected. With one member there is nothing to connect."""
 
-    # What backends may still be writing to, of groups that were given up.
+    # Tensors of abandoned groups, to which backends may still be writing.
     _abandoned: list[tuple[Any, list[Reduction]]] = []  # noqa: RUF012 - of the process, not of a group
 
     def __init__(self, *, number: int, rank: int, workers: Sequence[str], backend: Any, stale: Stale) -> None:
@@ -236,7 +236,7 @@ def _patiently(connect: Callable[[threading.Event], Any], name: str, stale: Stal
         finished.set()
         _connecting.discard(thread)
 
-    # What it does in C++ can't be interrupted.
+    # Its C++ code can't be interrupted.
     thread = threading.Thread(target=run, name=name, daemon=True)
     _connecting.add(thread)
     thread.start()

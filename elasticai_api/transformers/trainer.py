@@ -87,7 +87,7 @@ class ElasticTrainerMixin:
         elasticai_api.errors.ElasticError: An argument needs what an elastic training does not have.
     """
 
-    # Of the Trainer that it is mixed into.
+    # Attributes of the Trainer that this is mixed into.
     args: Any
     model: Any
     optimizer: Any
@@ -136,7 +136,7 @@ class ElasticTrainerMixin:
             raise ElasticError(
                 "train_dataset: an elastic training needs a map-style data set, one with a length."
             )
-        # Of the Trainer: columns that the model does not take.
+        # The Trainer removes columns that the model does not take.
         collate = self.data_collator
         if type(dataset).__module__.split(".")[0] == "datasets":
             dataset = self._remove_unused_columns(dataset, description="Training")  # type: ignore[attr-defined]

@@ -21,10 +21,10 @@ class JobProgress:
 
     samples_done: int = 0
     samples_desired: int = 0
-    # Of the newest evaluation.
+    # The metrics of the newest evaluation.
     metrics: Mapping[str, float] = field(default_factory=dict)
     loss: float | None = None
-    # What all of this was taken from.
+    # The status that all of this was derived from.
     status: JobStatus | None = None
 
     @classmethod
@@ -43,11 +43,11 @@ class JobProgress:
 class NodeUsage:
     """The resources of its machine that a node uses. None where a value is not known."""
 
-    # Of all processes of the node, in cores.
+    # The use of all processes of the node, in cores.
     cpu_cores: float | None = None
     memory_bytes: int | None = None
     gpu_memory_bytes: int | None = None
-    # Of the busiest device that the node uses, between 0 and 1.
+    # The use of the busiest device of the node, between 0 and 1.
     gpu_utilization: float | None = None
 
 

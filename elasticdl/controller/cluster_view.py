@@ -42,7 +42,7 @@ from elasticdl.scheduling.errors import SchedulingInputError
 log = logging.getLogger("elasticdl.controller")
 
 _Read = TypeVar("_Read")
-# Of a master's report (`jobs/status`): what is more than progress.
+# The fields of a master's report (`jobs/status`) that are more than progress.
 _OF_STATUS = (
     "version",
     "state",
@@ -150,7 +150,7 @@ class ClusterView:
         self.limits: dict[str, Mapping[str, int]] = {}
         # Documents of the pods of jobs, by job and name.
         self._job_pods: dict[str, dict[str, Document]] = {}
-        # What machines report of pods that they do not start, by uid.
+        # The events of pods that machines do not start, by uid.
         self._pod_troubles: dict[str, str] = {}
         self._ids_by_key: dict[str, set[str]] = {}
         self._on_job_change = on_job_change
@@ -347,7 +347,7 @@ def _read(read: Callable[[Document], _Read], document: Document, what: str) -> _
     try:
         return read(document)
     except (UserError, SchedulingInputError, TypeError, ValueError) as error:
-        log.warning("Leaving out %s: %s", what, error)
+        log.warning("Skipping %s: %s", what, error)
         return None
 
 

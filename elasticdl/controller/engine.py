@@ -101,11 +101,11 @@ class Engine:
         self._views: dict[str, JobView] = {}
         self._due_at: dict[str, float] = {}
         self._next_at: dict[str, float] = {}
-        # What each job asks of the planner, by its key, and which TrainingJob of that name asks.
+        # The demand of each job on the planner, by its key, and the TrainingJob that it is of.
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
         self._planned: Planned | None = None
-        # Of the last plan.
+        # The decisions of the last plan.
         self._decisions: dict[str, Decision] = {}
         self._stepped_at = float("-inf")
 
@@ -229,7 +229,7 @@ class Engine:
         try:
             demand = self._demand(view, now)
         except (UserError, SchedulingInputError) as error:
-            log.warning("Leaving out job %s: %s", key, error)
+            log.warning("Skipping job %s: %s", key, error)
         if demand is not None:
             self._demands[key] = demand
             self._askers[key] = job_id
@@ -254,7 +254,7 @@ class Engine:
         if view.failure and failure is not None:
             next_at = min(next_at, failure.retry_at)
         self._next_at[job_id] = next_at
-        # What is not done after all is done again.
+        # Actions that failed are repeated.
         self._due_at[job_id] = now if found else next_at
         return found
 

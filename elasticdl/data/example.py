@@ -23,7 +23,7 @@ Feature = NDArray[Any] | list[bytes]
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
 _INT64_MAX = (1 << 63) - 1
 _FLOAT = struct.Struct("<f")
-# What stands before the one number of a feature; and tag and length of every short field.
+# The prefix of a feature with one number; and tag and length of every short field.
 _ONE_FLOAT = bytes((_FIELD_2, 6, _FIELD_1, 4))
 _BYTES = [bytes((value,)) for value in range(0x80)]
 _HEADS = {tag: [bytes((tag, length)) for length in range(0x80)] for tag in (_FIELD_1, _FIELD_2, _FIELD_3)}

@@ -37,7 +37,7 @@ def check_home(home: Path) -> list[Finding]:
     fix = f'mkdir -p "{home}" && chown -R "$USER" "{home}" && chmod -R u+rwX "{home}"'
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     try:
-        # What a job does when it begins; the folder itself is made by the first job.
+        # A job does the same when it begins; the first job makes the folder itself.
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=existing):
             pass
     except OSError as error:

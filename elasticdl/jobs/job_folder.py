@@ -156,7 +156,7 @@ class JobFolder:
         attempts = before.attempts + 1
         self.write_record(replace(before, state="running", ended=None, message="", attempts=attempts))
         with file_errors_as_user_errors(self.path):
-            # Of the attempt before.
+            # A file of the previous attempt.
             self.status_path.unlink(missing_ok=True)
             self.master_address_path.unlink(missing_ok=True)
 

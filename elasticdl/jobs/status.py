@@ -77,7 +77,7 @@ class NodeReport:
     leased_shards: int = json_field("shards", default=0)
     # Since when it has not answered, in seconds since 1970.
     unresponsive_since_seconds: float | None = json_field("unresponsive_since_seconds", default=None)
-    # Of the last seconds. None for nodes that train nothing by themselves.
+    # The rate of the last seconds. None for nodes that train nothing by themselves.
     samples_per_second: float | None = None
 
     @property
@@ -162,7 +162,7 @@ class ServerReport:
     size_bytes: int = json_field("bytes", default=0)
     dense_bytes: int = 0
     parameters: int = 0
-    # Of dense values and of rows together; each by itself is among the calls.
+    # The rate of dense values and of rows together; the calls list each.
     pull: CallReport = field(default_factory=CallReport)
     push: CallReport = field(default_factory=CallReport)
     calls: Mapping[str, CallReport] = field(default_factory=dict)
@@ -198,11 +198,11 @@ class JobStatus:
     kind: str = ""
     # "definition" or "command".
     program: str = ""
-    # What the job does right now, in words.
+    # The present activity of the job, in words.
     phase: str = ""
     message: str = ""
     traceback: str = ""
-    # What keeps the master from its work, as seen from outside. Masters never write it.
+    # The problem of the master, as seen from outside. Masters never write it.
     trouble: str = ""
     # When this was written.
     now: float = 0.0
@@ -213,9 +213,9 @@ class JobStatus:
     epoch: int = 0
     epochs: int = 0
     samples_done: int = 0
-    # Of all epochs.
+    # The samples of all epochs together.
     samples_desired: int = json_field("samples_total", default=0)
-    # Of all epochs: done once, lost with the model or doubtful, and therefore trained again.
+    # Samples of all epochs that were trained again: done once, then lost with the model or doubtful.
     samples_again: int = 0
     # Waiting of workers for slower ones, in seconds of the job: of one of four workers, a quarter counts.
     straggler_seconds: float = 0.0

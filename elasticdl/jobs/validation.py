@@ -320,7 +320,7 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             end = "" if words.endswith("?") else "."
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
             return
-        # Those of every job are known where the fields are read; these are of this one.
+        # Places of every job are validated where the fields are read; these are of this job.
         ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
         for where, given in fields.items():
             for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
@@ -334,7 +334,7 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
 
 def _off_every_volume(spec: Sections) -> Iterator[Problem]:
     """Reports paths on a pod's own disk, whose content is lost with the pod, and which no other pod can read."""
-    # What a file adds to pods is known, and looked at again, when the job is submitted.
+    # Files that add fields to pods are checked again when the job is submitted.
     if not spec.cluster.image_name or spec.cluster.cluster_spec:
         return
     init = spec.checkpoint.checkpoint_dir_for_init

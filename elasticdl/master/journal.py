@@ -66,7 +66,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circ
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCK = "journal.lock"
 _END = "journal.end"
-# Of the size of a file in `Journal.end`.
+# The bits of the size of a file in `Journal.end`.
 _SIZE_BITS = 40
 # A holder that has not shown itself for so long looks whether the journal is still its own before it writes.
 _UNSURE_SECONDS = 20.0
@@ -107,7 +107,7 @@ class Journal:
         known to be gone. A `holder` has to `beat`.
         """
         self.folder = Path(folder)
-        # What was cut off as torn when the journal was opened.
+        # The bytes of a torn line that were removed when the journal was opened.
         self.dropped_bytes = 0
         # Complete lines are missing at the end, or may be.
         self.has_lost_end = False
@@ -116,7 +116,7 @@ class Journal:
         # There was no file.
         self.is_new = False
         self._end_file = -1
-        # Of the last line, which the next one's begins with if lines are chained.
+        # The CRC of the last line, with which the next one's begins if lines are chained.
         self._crc = 0
         self._is_chained = True
         self._fsync_seconds = fsync_seconds
@@ -407,7 +407,7 @@ class _Verified:
     records: int
     dropped_bytes: int
     is_chained: bool
-    # Of the last whole line; 0 where lines are not chained.
+    # The CRC of the last whole line; 0 where lines are not chained.
     crc: int
 
 

@@ -55,7 +55,7 @@ from elasticdl.platforms.platform import Platform
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
-# Of what a worker records beside the loss: what is beyond is left out.
+# The maximal number of scalars of a worker besides the loss; more are omitted.
 _MOST_SCALARS = 100
 _LONGEST_NAME = 100
 
@@ -103,7 +103,7 @@ class Master:
         self._moving = Rebalancer(self, self._servers, clock)
         self._fencing = WorkerFence(self, self._servers, clock)
         self.figures = ServerFigures()
-        # Of the worker that has skipped most: in all-reduce all members skip the same ones.
+        # The count of the worker that has skipped most: in all-reduce all members skip the same ones.
         self.skipped_batches = 0
         self._asking = ServerPoller(self, self._servers)
         self._recovery = JournalRecovery(

@@ -53,7 +53,7 @@ class NodeRequest:
     role: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
-    # Which of the places of its role it takes, as those before it did that it replaces, and how many there are.
+    # The place of its role that the node takes over from its predecessors, and the number of places.
     place: int = 0
     places: int = 1
     # How often those before it ran out of memory.
@@ -70,7 +70,7 @@ class NodeStatus:
     message: str = ""
     # It ran out of memory, and there is more for the next one in its place.
     gets_more_memory: bool = False
-    # Which of the places of its role it took, where the platform remembers that for those who were not there.
+    # The place of its role that the node has, if the platform remembers it for a restarted master.
     place: int | None = None
 
 

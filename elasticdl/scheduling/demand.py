@@ -113,7 +113,7 @@ class Progress:
     work_total: float | None = None
 
 
-# What the master measures; this holds until it has measured.
+# The default until the master has measured a value.
 DEFAULT_RESIZE_COST_SECONDS = 30.0
 
 

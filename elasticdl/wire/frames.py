@@ -101,7 +101,7 @@ class Connection:
         self._header = bytearray(_HEADER.size)
         self._spare = memoryview(b"")
         self._room = bytearray()
-        # Of the server's side it is known when it is offered memory.
+        # On the server's side this is known when memory is offered.
         self._shares = shares and not self._encrypted and _is_local(opened)
         self._largest = 0
         self._bodies: SharedBodies | None = None
@@ -262,7 +262,7 @@ class Connection:
             if shared is None:
                 raise ConnectionLost("a body lies where there is no memory")
         if kind & _LET_GO:
-            # What lies there can be looked at all the same.
+            # Bodies that have been received can still be read.
             self._bodies = None
         kind &= ~(_SHARED | _LET_GO)
         self._largest = max(self._largest, body_size)

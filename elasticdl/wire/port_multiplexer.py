@@ -83,7 +83,7 @@ class Front:
         self.port: int = self._listening.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._waker = socket.socketpair()
-        # Of the loop's own thread. Both are in order of age.
+        # Used by the loop's own thread. Both are in order of age.
         self._openings: dict[_Opening, None] = {}
         self._relays: dict[int, _Relay] = {}
         self._lock = threading.Lock()
@@ -151,7 +151,7 @@ class Front:
                 try:
                     self._turn()
                 except Exception:
-                    # Whatever it was, the port must go on answering.
+                    # After any error the port must continue to answer.
                     log.exception("Error in the loop that accepts connections; continuing")
                     self._note_failure()
                     self._stopped.wait(_PAUSE_SECONDS)
@@ -331,7 +331,7 @@ class _Opening:
             self._front._selector.modify(self._socket, wanted, self.go_on)
 
     def close(self, reason: str) -> None:
-        log.debug("A connection was not let in: %s", reason)
+        log.debug("Refusing a connection: %s", reason)
         self._detach()
         self._socket.close()
 
@@ -396,7 +396,7 @@ class _Relay:
         self.port: int = inside.getsockname()[1]
         self._front = front
         self._sockets = (outside, inside)
-        # What still has to be sent to each. Nothing is received from the other one meanwhile.
+        # Bytes that still have to be sent to each side. Nothing is received from the other one meanwhile.
         self._pending = [b"", b""]
 
     def update(self) -> None:

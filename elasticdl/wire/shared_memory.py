@@ -23,7 +23,7 @@ _OFFER = struct.Struct("<IIQ32s")
 _SECRET_BYTES = 32
 # The secret has it to itself.
 _START = mmap.PAGESIZE
-# Of each part: what is larger goes through the socket. The system finds memory for what is used of it, and no more.
+# The size of each part: larger bodies go through the socket. The system allocates only used pages.
 _SIZE = 64 << 20
 
 
@@ -80,7 +80,7 @@ def accept(words: bytes) -> Segment:
     except (struct.error, OSError) as error:
         raise NotShared(str(error)) from error
     try:
-        # Whatever else has that number on this machine cannot be shrunk meanwhile, or is none of ours.
+        # Another file with that number on this machine cannot be shrunk meanwhile, or is not ours.
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise NotShared("it is other memory")
         if size != _SIZE or os.fstat(descriptor).st_size != _START + 2 * _SIZE:

@@ -128,7 +128,7 @@ class MasterLink:
                     self._error = error
                     self._take(pb.Directive(drain=True))
                     return
-                log.info("The master is away (%s); waiting for it.", error.code().name)
+                log.info("Waiting for the master, which does not answer: %s", error.code().name)
                 self._away = True
 
     def _join_again(self, request: pb.JoinRequest) -> None:

@@ -91,7 +91,7 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
 
 
 def _leave_at_once(link: MasterLink) -> None:
-    log.info("There is nothing to do for this worker: it ends before it has begun.")
+    log.info("Exiting: there is no work for this worker.")
     end(_exit_code(link))
 
 

@@ -77,7 +77,7 @@ class Parameters:
 class Trainer(abc.ABC):
     """A model of a framework in this process. Not thread-safe, except for `batches`."""
 
-    # What the person who started the job is to know of the built model, a line each; the same in all workers.
+    # Remarks on the built model for the user, a line each; the same in all workers.
     remarks: Sequence[str] = ()
 
     # -- data ------------------------------------------------------------------------------------------------

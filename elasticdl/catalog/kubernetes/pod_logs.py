@@ -175,7 +175,7 @@ class PodLogReader:
                 if error.status in (401, 403):
                     raise
                 if ended:
-                    # Of a pod that is gone by now, everything has been read as a rule.
+                    # The log of a pod that is gone by now has usually been read completely.
                     if first:
                         self._observer.note(f"The log of {node} cannot be read: {error.message}")
                     return

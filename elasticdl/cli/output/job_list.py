@@ -18,7 +18,7 @@ _UNKNOWN = "?"
 _NONE = "-"
 _HEADER = ("JOB", "KIND", "STATE", "PROGRESS", "METRIC", "AGE", "TOOK", "PLACE")
 _STATE_COLUMN = 2
-# What a narrow terminal has no room for, the first one first. Programs that read the list get all.
+# Columns that a narrow terminal omits, the first one first. Programs that read the list get all.
 _LEFT_OUT = ("PLACE", "TOOK", "KIND", "METRIC", "AGE")
 _GAP = 2
 _COLOURS = {

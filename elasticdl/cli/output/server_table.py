@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
-# Of the hot ids of a table: more would not fit on a line.
+# The number of hot ids of a table that fit on a line.
 _HOT_IDS = 3
 # A server that finds fewer rows than this has much that is new: no fault, but worth a look.
 _MANY_HITS = 0.5

@@ -27,7 +27,7 @@ from elasticdl.wire.certificates import make_certificates
 
 log = logging.getLogger("elasticdl.controller")
 
-# Of the Service in front of the replicas, and of the ValidatingWebhookConfiguration.
+# The name of the Service in front of the replicas, and of the ValidatingWebhookConfiguration.
 NAME = "training-job-controller"
 SECRET_NAME = "training-job-controller-webhook"
 CONFIGURATION = "ValidatingWebhookConfiguration"

@@ -27,7 +27,7 @@ from elasticdl.errors import UserError
 _EVENTS_KEPT = 120
 # Proxies and browsers drop connections on which nothing is sent.
 _KEEP_ALIVE_SECONDS = 15.0
-# What reading takes of the time, at most; a part of it is the master's. But no page is older than a few seconds.
+# The maximal part of the time spent reading, some of it the master's. But no page is older than a few seconds.
 _READING_SHARE = 0.1
 _MOST_SECONDS = 5.0
 

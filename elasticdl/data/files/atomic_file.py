@@ -96,7 +96,7 @@ class AtomicFile:
             return
         self._open = False
         self._discarded = True
-        # What is still buffered may fail to be written once more; it is thrown away anyhow.
+        # Buffered bytes may fail to be written once more; they are discarded anyhow.
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

@@ -26,7 +26,7 @@ from elasticdl.errors import UserError
 
 # Python's limit for a cell is 128 KiB, less than an image in base64.
 _CELL_CHARACTERS = 16 << 20
-# What bytes that are no text, and NUL, which some versions of the csv module refuse, are read as.
+# The replacement for bytes that are no text, and for NUL, which some versions of the csv module refuse.
 _NO_TEXT = {chr(code) for code in range(0xDC00, 0xDD00)}
 _NUL = "\udc00"
 
@@ -186,7 +186,7 @@ def scan(file: int, size: int, dialect: Dialect) -> FileIndex:
     quote = dialect.quote.encode()
     while offset < size:
         block = read_at(file, MARK_BYTES, offset)
-        # What csv makes of repeated carriage returns is left to it.
+        # The csv module decides about repeated carriage returns.
         if (not quote or quote not in block) and b"\r\r" not in block:
             last = block.rfind(b"\n") + 1
             if last or offset + len(block) == size:

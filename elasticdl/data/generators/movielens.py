@@ -86,7 +86,7 @@ class _World:
         ]
         quality = random.normal(0, 0.5, movies)
         taste = random.normal(0, 1.0, (len(GENDERS), len(AGES), len(GENRES)))
-        # Of each group of users for each movie.
+        # The preference of each group of users for each movie.
         self.appeal: NDArray[Any] = np.stack(
             [taste[:, :, genres].mean(axis=2) for genres in self.genres], axis=2
         )

@@ -24,7 +24,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # A scheme has at least two letters: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://", re.ASCII)
-# What is left of a URL after `pathlib.Path(url)`.
+# The rest of a URL after `pathlib.Path(url)`.
 _URL_AS_PATH = re.compile(
     r"(s3a?|gs|gcs|hdfs|webhdfs|viewfs|abfss?|az|adl|oss|https?|ftp|file):/[^/]", re.I | re.ASCII
 )
@@ -39,7 +39,7 @@ class Grammar(abc.ABC, Generic[T]):
     choices: tuple[str, ...] = ()
     # Whether the flag may be given several times, its values adding up.
     repeatable: ClassVar[bool] = False
-    # What a shell may propose for it.
+    # Completions for a shell.
     completes: Literal["", "file", "dir"] = ""
 
     @property

@@ -11,7 +11,7 @@ from elasticdl.jobs.flags.flag import EVALUATE, PREDICT, TRAIN, Topic, flag
 from elasticdl.jobs.flags.grammar import Boolean, FilePath, Integer, Pairs, Text
 from elasticdl.jobs.flags.names import ARGUMENT, FUNCTION, MODEL
 
-# Of a job command: whose distributed runtime it uses.
+# The distributed runtimes of job commands.
 Framework = Literal["tensorflow", "paddle", "plain"]
 
 _NAME = Text(metavar="NAME", rule=FUNCTION, optional=False)

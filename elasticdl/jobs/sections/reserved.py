@@ -54,13 +54,13 @@ _OF_PADDLE = frozenset(
 
 SECRET_FOLDER = "/var/run/elasticdl/job"
 NOTICE_FOLDER = "/var/run/elasticdl/notice"
-# Of the master, in its pod. On a volume that is mounted there it would find the journal of another job.
+# The master's folder in its pod. On a volume mounted there it would find the journal of another job.
 STATE_FOLDER = "/var/lib/elasticdl"
-# Of every program, where the file system of its image is read-only.
+# Folders of every program, where the file system of its image is read-only.
 HOME_FOLDER = "/home/elasticdl"
-# What begins so says in every pod where its cluster is: from elsewhere it would lead a master to another one.
+# Variables with this prefix name the cluster in every pod: a user's value would lead a master to another one.
 OF_THE_CLUSTER = "KUBERNETES_"
-# Those of --volume have a number.
+# The volumes of --volume have numbers.
 _VOLUME = re.compile(r"secret|state|scratch|home|notice|volume-\d+")
 
 

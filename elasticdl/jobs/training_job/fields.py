@@ -45,9 +45,9 @@ class Field:
     maximum: int | None = None
     # Other spellings that documents of PaddlePaddle EDL use.
     aliases: tuple[str, ...] = ()
-    # Of a section.
+    # The fields of a section.
     section: type[Any] | None = None
-    # What the API server writes where a document says nothing: only for what `kubectl scale` has to find.
+    # The default that the API server writes: only for fields that `kubectl scale` has to find.
     server_default: object = None
 
 

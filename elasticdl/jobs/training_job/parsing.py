@@ -39,7 +39,7 @@ from elasticdl.jobs.training_job.resource import (
 
 # As documents of PaddlePaddle EDL call it.
 _OLD_GPU = "alpha.kubernetes.io/nvidia-gpu"
-# What a document with `job` cannot say as well: the job says it.
+# Fields that a document with `job` cannot have as well: the job has them.
 _OF_PROGRAM = ("image", "passes")
 _OF_TRAINER = ("entrypoint", "workspace", "passes", "min-instance", "max-instance", "resources")
 _UNKNOWN_FIELD = "there is no such field."

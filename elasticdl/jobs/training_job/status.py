@@ -186,7 +186,7 @@ class TrainingJobStatus:
     start_time: str = json_field("startTime", default="")
     completion_time: str = json_field("completionTime", default="")
     restarts: int = 0
-    # Of a job that has ended.
+    # The audit of a job that has ended.
     audit: Audit | None = None
 
     def condition(self, kind: ConditionType | str) -> Condition | None:

@@ -72,7 +72,7 @@ class Rendezvous:
     _ready: dict[str, Ready] = field(default_factory=dict)
     _arrivals: int = 0
     _broken_at: float | None = None
-    # Who is waited for after a restart of the master, and until when.
+    # The workers that a restarted master waits for, and until when.
     _missing: set[str] = field(default_factory=set)
     _missed_at: float = 0.0
     _waits: dict[str, _Wait] = field(default_factory=dict)

@@ -156,7 +156,7 @@ class Checkpointer:
     def folder(self) -> Path:
         """Returns the folder of checkpoints."""
         given = self._job.spec.checkpoint.checkpoint_dir
-        # Those for a URL are written here first.
+        # Checkpoints for a URL are written here first.
         return Path(given).resolve() if given and not is_url(given) else self._job.folder / "checkpoints"
 
     def save_folder(self) -> Path:
@@ -413,7 +413,7 @@ class Checkpointer:
             log.warning("%s: what was left of checkpoints could not be removed: %s", directory, problem)
         else:
             for path in swept:
-                log.info("%s removed: a checkpoint that was never finished.", path)
+                log.info("Removed %s: an unfinished checkpoint", path)
 
     def _base(self, directory: Path, generation: int) -> PublishedCheckpoint | None:
         """The checkpoint that the next one may build on; None also if it has been removed."""

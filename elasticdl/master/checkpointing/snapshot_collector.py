@@ -77,5 +77,5 @@ class SnapshotCollector:
         statuses = await self._servers.status_all(addresses)
         names = {name for status in statuses.values() for name in status.frozen if is_left_over(state, name)}
         for name in sorted(names):
-            log.info("Releasing the snapshot %s, which was left behind", name)
+            log.info("Releasing the unused snapshot %s", name)
             await self._servers.release_all(addresses, name)

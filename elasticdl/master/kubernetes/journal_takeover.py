@@ -37,7 +37,7 @@ class Handover:
         if holder != self._seen:
             self._seen, self._since = holder, now
         if holder is None or not holder.uid or not self._uid:
-            # Of a version that does not say who it is, or of one that does not know who we are.
+            # Written by a version that does not name its holder, or by one that does not know our kind.
             return False
         still = now - self._since
         if holder.uid == self._uid:

@@ -55,7 +55,7 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 # Not now: for the next start of the container.
 EXIT_AGAIN = 75
-# Asked to go by Kubernetes in the middle of the job.
+# Terminated by Kubernetes in the middle of the job.
 EXIT_TERMINATED = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
@@ -227,7 +227,7 @@ async def _serve(
             log.info("The job has been deleted.")
             return EXIT_DONE
         else:
-            log.info("Asked to go; the job waits for a master to come back.")
+            log.info("Exiting on SIGTERM: the job waits for its next master.")
             # Nothing is answered any more that would not be in the snapshot.
             await servers.stop()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -254,7 +254,7 @@ def straggler_seconds(record: Document) -> float:
     try:
         return JobRecord.of(record["data"]).status().straggler_seconds
     except UserError:
-        # Of a newer version. The account begins again.
+        # Written by a newer version. Counting begins again.
         return 0.0
 
 
@@ -293,7 +293,7 @@ async def _in_turn(
             await report_waiting(writer, words)
         by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
         if by_force:
-            log.warning("%s It has ended: the journal is taken over.", words)
+            log.warning("%s Taking over the journal: its holder has ended.", words)
             continue
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(terminated.wait(), _HANDOVER_PAUSE_SECONDS)

@@ -50,7 +50,7 @@ _WRITES_PER_SNAPSHOT = 2
 # A refusal that passes (a right taken away and given back, a webhook that is down) does so within minutes.
 _FINAL_STATUS_SECONDS = 120.0
 _RETRY_SECONDS = 5.0
-# What is wrong with the object itself, as its size, stays wrong.
+# Errors of the object itself, such as its size, are permanent.
 _TOO_LARGE = (413, 422)
 
 

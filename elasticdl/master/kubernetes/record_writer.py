@@ -45,7 +45,7 @@ class RecordWriter:
         self.uid = uid
         self._cluster = cluster
         self._name = naming.record_name(job)
-        # What the record says of its master as long as that is this one.
+        # The uid of the record's master, as long as that is this one.
         self._written = uid
         self._version = ""
 

@@ -38,7 +38,7 @@ class DatasetAccount:
         self.queue: deque[Remainder] = deque()
         # Samples, in all epochs, that may have been done before, and so count twice in the model.
         self.twice = 0
-        # Of earlier epochs, where epochs overlap: how many samples are not done yet.
+        # Samples that are not done yet in each earlier epoch, where epochs overlap.
         self.behind: dict[int, int] = {}
         self._enter(0)
 

@@ -14,7 +14,7 @@ from elasticdl.master.ledger.shard_types import Holding, Lease, LostLease, Remai
 
 class LeaseTable:
     def __init__(self) -> None:
-        # Those below have been given out.
+        # Smaller numbers have been used.
         self.next_number = 1
         self._accounts: dict[int, DatasetAccount] = {}
         self._workers: dict[str, dict[int, DatasetAccount]] = {}

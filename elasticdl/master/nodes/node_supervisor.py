@@ -6,7 +6,7 @@ effect, and where the platform's reports become commands of the job.
 
 Failure modes
     The platform cannot be reached: starting and stopping wait for it, beside everything else; when it is gone for good,
-    its error ends the master. Nodes ended while there was no master: they are missing from the platform's list, and are
+    its error ends the master. Nodes ended while no master ran: they are missing from the platform's list, and are
     observed as killed. A node to be stopped was never started: the platform will not report its end, so it is observed
     as stopped. Killing one node takes long: the other decisions are dropped, and made again by the next check.
 """
@@ -243,18 +243,18 @@ class NodeSupervisor:
             log.warning("%s%s: %s", status.name, waits, status.message)
 
     async def observe_missing(self) -> None:
-        """Observes the end of nodes that went while there was no master, and left no trace."""
+        """Observes the end of nodes that ended while no master ran, and left no trace."""
         # Not those that begin from now on, while others are asked about these.
         seen = [node for node in self._job.state.roster.nodes.values() if node.seen]
         known = {status.name for status in await self._platform.nodes()}
         for node in [node for node in seen if node.name not in known]:
-            log.info("%s has gone while there was no master.", node.name)
+            log.info("Requeueing the work of %s, which ended while no master ran", node.name)
             gone = NodeStatus(
                 name=node.name,
                 role=node.role,
                 phase=NodePhase.FAILED,
                 reason=EndReason.KILLED,
-                message="it went while there was no master",
+                message="it ended while no master ran",
             )
             self.note_end(gone)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shlex
 
-# What only a shell understands. All else is started directly.
+# Characters that only a shell understands. Other commands are started directly.
 _SHELL = frozenset("|&;<>()$`*?[]\n")
 # Its argument: the command. The shell that runs it, and its subshells, are known by their first words, for a process
 # tells its words without what is between them. When a wait is cut short by a signal, a second one tells the exit

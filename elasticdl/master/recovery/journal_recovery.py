@@ -188,7 +188,7 @@ class JournalRecovery:
                 )
                 master.do(ObserveNode(status=gone))
         for name in unknown:
-            # Which place it was to take is lost with the journal.
+            # The place of the node is lost with the journal.
             await self._platform.stop(name, grace_seconds=0)
         # Events of the adopted nodes that came before they were known.
         for status in await self._platform.nodes():

@@ -295,7 +295,7 @@ class Reclaim:
             )
             self._add_unclaimed(shard.dataset, leased)
         except LedgerError:
-            # Of another data set with the same name.
+            # A shard of another data set with the same name.
             return not shard.held
         return kept
 

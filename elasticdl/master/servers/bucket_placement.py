@@ -65,13 +65,13 @@ class BucketPlacement:
         self._generation = generation
         self._frozen = frozen
         self.map: BucketMap | None = None
-        # Of the newest map there was: versions only grow, over generations too.
+        # The version of the newest map: versions only grow, also over generations.
         self._version = 0
         # The work of each bucket as it was measured when servers were last found to be uneven.
         self._loads: list[int] = []
         # Something has happened that may call for moves.
         self._due = False
-        # Those that are missing are not waited for any more.
+        # Missing servers that are not waited for any more.
         self._impatient = False
         # Moves have gone on since the last copy of the model was made.
         self._had_turn = True
@@ -266,7 +266,7 @@ class BucketPlacement:
         snapshot.
         """
         if self.map is None:
-            # Those of a job that has not begun come when there is a place for them; and who is there holds nothing.
+            # Servers of a job that has not begun start when there is a place for them; present ones hold nothing.
             return self._version > 0 and bool(self._joined()) and self._staying() is None
         return self._due and self._staying() is None
 

@@ -23,13 +23,13 @@ from elasticdl.ps.core.histogram import quantile
 from elasticdl.wire import ps_pb2
 
 _ASK_SECONDS = 1.0
-# Of more servers than this each is asked less often: a question costs the master a millisecond or so.
+# More servers than this are polled less often: a call costs the master a millisecond or so.
 _AT_ONCE = 10
 # The platform reports a server that is gone; one that hangs is found by the heartbeat timeout.
 _PATIENCE_SECONDS = 5.0
-# What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
+# The period of displayed rates is one to two of these: recent, but without flicker.
 _WINDOW_SECONDS = 5.0
-# Of two reports that follow each other sooner, no rates are derived.
+# Reports closer together than this give no rates.
 _LEAST_SECONDS = 0.5
 
 
@@ -145,7 +145,7 @@ class ServerPoller:
         addresses = {number: node.address for number, node in holders.items()}
         replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
         names = {number: node.name for number, node in holders.items()}
-        # One that has no time says nothing else.
+        # A busy server reports nothing else.
         figures = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
         self._job.figures.take(figures, names)
         await self._job.supervisor.note_server_probe(

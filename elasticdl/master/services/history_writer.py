@@ -25,7 +25,7 @@ log = logging.getLogger("elasticdl.master")
 _SECONDS = 0.5
 # A status of a thousand workers takes milliseconds: at most this share of the master's time.
 _SHARE = 0.01
-# Of what workers record beside the loss.
+# The maximal number of scalars of workers besides the loss.
 _MOST_SCALARS = 20
 
 

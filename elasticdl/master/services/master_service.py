@@ -116,7 +116,7 @@ class MasterService(MasterServicer):
             self._fail_data(request.node, error)
             lost = [s.lease_id for s in request.shards]
         log.info(
-            "%s has reported %d shards; %d are not its own any more.",
+            "%s has reported %d shards; %d of them are lost.",
             request.node,
             len(request.shards),
             len(lost),
@@ -263,7 +263,7 @@ class MasterService(MasterServicer):
         try:
             self._master.do(TruncateLease(worker=request.node, lease_id=request.lease_id, end=request.end))
         except LostLease:
-            log.debug("%s gave up a part of a shard that it does not hold any more.", request.node)
+            log.debug("Ignoring %s, which gave up a part of a shard that it does not hold", request.node)
         return pb.TruncateReply()
 
     # -- barriers and evaluations -------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class MasterService(MasterServicer):
         return pb.ScaleReply(message=result.message, ignored_victims=result.ignored_victims)
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
-        log.info("Asked to stop: %s", request.reason)
+        log.info("Stopping on request: %s", request.reason)
         self._master.do(StopJob(reason=request.reason or "asked to"))
         return pb.StopReply()
 

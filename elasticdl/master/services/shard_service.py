@@ -54,10 +54,10 @@ _REMAINDERS = ("", "fill", "drop")
 # As in the public package: what a data set is called if the program gives it no name.
 _UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
 _UNNAMED_TRAINING = "_EDL_DEFAULT_TRAINING_DATA"
-# What the public package takes for "the training goes on".
+# The reply by which the public package continues to train.
 _TRAINING_GOES_ON = 1
 
-# Of data sets without a token: each is in the journal.
+# The maximal number of data sets without a token: each is in the journal.
 _MOST_DATASETS, _LONGEST_NAME = 100, 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -102,7 +102,7 @@ class ShardService(MasterServicer, ProgressServicer):
         if known == announcement:
             return _EMPTY
         if known is not None and known.size == announcement.size:
-            log.warning("%s has been announced before; what the first one said counts: %s.", name, known)
+            log.warning("Ignoring another announcement of %s; the first one counts: %s", name, known)
             return _EMPTY
         try:
             self._master.do(OpenDataset(announcement=announcement))
@@ -248,9 +248,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 ],
             )
         )
-        log.info(
-            "%s has reported %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
-        )
+        log.info("%s has reported %d shards; %d of them are lost.", worker, len(request.shards), len(lost))
         return progress_pb.ProgressReply(lost=lost)
 
     # -- reports ---------------------------------------------------------------------------------------------
@@ -281,7 +279,7 @@ class ShardService(MasterServicer, ProgressServicer):
             )
             return
         if error:
-            log.warning("%s could not do shard %d: %s", lease.worker, task, error)
+            log.warning("%s failed on shard %d: %s", lease.worker, task, error)
             self._master.do(FailShard(lease_id=task, message=error))
             return
         batch = state.ledger.spec(lease.dataset).batch_size

@@ -30,7 +30,7 @@ class _Epoch:
     span_id: int
     number: int
     start: int
-    # Of the last shard that ended in it.
+    # The end of the last shard in it.
     end: int
     shards: int = 0
 

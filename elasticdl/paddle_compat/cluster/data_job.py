@@ -129,7 +129,7 @@ class DataJob:
     def _publish(self, part: Path, name: str) -> None:
         target = self.out_dir / name
         if target.exists():
-            # Of a run that was killed; the mark says that nothing counts on it yet.
+            # Left by a killed run; the mark says that nothing depends on it yet.
             old = self._part()
             target.rename(old / name)
             shutil.rmtree(old)

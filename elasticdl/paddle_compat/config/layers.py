@@ -32,7 +32,7 @@ from elasticdl.paddle_compat.config.graph import LayerOutput, Value, current, re
 Layers = LayerOutput | Sequence[LayerOutput]
 # Subtracted where a step is padding, so that it never is the largest.
 _FAR = 1e9
-# Of a recurrent cell.
+# The number of gates of a recurrent cell.
 _GATES = {"LSTM": 4, "GRU": 3}
 _CELL_ACTIVATIONS = {"act": TanhActivation, "gate_act": SigmoidActivation, "state_act": TanhActivation}
 

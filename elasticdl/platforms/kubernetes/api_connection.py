@@ -41,7 +41,7 @@ log = logging.getLogger("elasticdl.platforms")
 # With jitter, so that clients of a server that restarts do not all retry at once.
 _BACKOFF = Backoff(initial_seconds=0.1, max_seconds=5.0, jitter=0.5)
 _ERROR_INSIDE = 500
-# What API servers say when a role lacks a right; admission controllers have words of their own.
+# The text of API servers when a role lacks a right; admission controllers use other texts.
 _NO_RIGHT = " cannot "
 # And of quotas: they are used up, or have not been computed yet.
 _QUOTA = ("exceeded quota:", "failed quota:", "insufficient quota to", "status unknown for quota:")
@@ -105,7 +105,7 @@ class ApiConnection:
         self._clock = clock
         # Whether a watch can begin with all objects. None: not asked yet.
         self.streams_lists: bool | None = None
-        # Of the last response with a date: its time by the server's clock and by ours.
+        # The time of the last response with a date, by the server's clock and by ours.
         self._server_time: tuple[float, float] | None = None
 
     async def close(self) -> None:

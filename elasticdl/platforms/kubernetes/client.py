@@ -52,12 +52,12 @@ __all__ = [
 
 Subresource = Literal["", "status", "scale"]
 
-# What kubectl asks for at once, too: an answer of some megabytes at most.
+# kubectl's page size, too: a response of some megabytes at most.
 _PAGE_SIZE = 500
 _EXPIRED = 410
 # The first release in which servers have WatchList turned on.
 _STREAMS_LISTS = (1, 32)
-# What a request writes, by subresource.
+# The part of an object that a request writes, by subresource.
 _PARTS_OF: dict[Subresource, tuple[str, ...]] = {
     "": ("data", "spec"),
     "status": ("status",),

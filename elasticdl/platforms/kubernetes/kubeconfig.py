@@ -35,7 +35,7 @@ _PLUGIN_SECONDS = 60.0
 # Under this name a cluster's entry holds what only its plugin understands.
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
-# What a configuration may say beside, and how else to say it.
+# Unsupported entries of a configuration, and their alternatives.
 _NOT_HEEDED = {
     "cluster": {"proxy-url": "Name the proxy in the variable HTTPS_PROXY."},
     "user": dict.fromkeys(
@@ -110,7 +110,7 @@ class Plugin:
     """A program that prints credentials, as the entry of a user in kubectl's configuration describes it."""
 
     entry: Mapping[str, Any]
-    # What a path in the entry is relative to.
+    # The folder that paths in the entry are relative to.
     folder: Path
     cluster: Mapping[str, Any]
     # Takes a certificate, if the program prints one.

@@ -18,7 +18,7 @@ JOB_ROLE = "job"
 MASTER_PORT = 50001
 # The public client of `elasticai_api`: data shards and nothing else.
 SHARDS_PORT = 50002
-# Of everything else that listens.
+# The port of all other servers.
 NODE_PORT = 50010
 
 # The names of services become names in a DNS.

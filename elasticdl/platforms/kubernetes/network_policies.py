@@ -24,7 +24,7 @@ from elasticdl.platforms.platform import MASTER_ROLE
 Document = dict[str, Any]
 
 _DNS_PORT = 53
-# Of services in front of API servers, and of kubeadm, minikube and MicroK8s behind them.
+# The ports of services in front of API servers, and of kubeadm, minikube and MicroK8s behind them.
 _API_PORTS = (443, 6443, 8443, 16443)
 
 

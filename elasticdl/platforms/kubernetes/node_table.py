@@ -31,7 +31,7 @@ class NodeTable:
         # Nodes whose pods this process has created, and those whose pods the watch has shown.
         self._created: set[str] = set()
         self._seen: set[str] = set()
-        # Of the pods that exist.
+        # The uids of existing pods.
         self._uids: dict[str, str] = {}
         # Nodes that were ended by the cluster and whose pods exist, in the order of their ends.
         self._left_behind: dict[str, None] = {}

@@ -30,7 +30,7 @@ import tempfile
 import time
 from typing import Any
 
-# What a login shell may print first ends here.
+# The end of text that a login shell may print first.
 GREETING = b"\0elasticdl-agent-1\n"
 HEAD = struct.Struct("!cI")
 OUTPUT, END, FAILURE = b"o", b"e", b"f"
@@ -39,7 +39,7 @@ TERMINATE, PING = b"terminate", b"ping"
 SILENCE_SECONDS = 30.0
 
 _READ_BYTES = 64 * 1024
-# What a node that has ended may have left in the pipe, also if a descendant goes on writing.
+# The output that an ended node may have left in the pipe, also if a descendant continues to write.
 _DRAIN_BYTES = 1024 * 1024
 _EXIT_OUT_OF_MEMORY = 17  # `elasticdl.platforms.platform`
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -24,7 +24,7 @@ class SshOptions:
     """The options for all hosts of a job."""
 
     python: str
-    # Of the client; "": the user's own.
+    # The configuration of the client; "": the user's own.
     config: str = ""
 
 

@@ -51,11 +51,11 @@ class Session:
     document: dict[str, Any]
     # Readable when a SIGTERM is to be passed on.
     wake_up: socket.socket | None = None
-    # Of ssh, and of a login shell, until the agent answers.
+    # The output of ssh, and of a login shell, until the agent answers.
     said: bytearray = field(default_factory=bytearray)
     has_greeted: bool = False
     exit_code: int = 0
-    # What ended it: (END or FAILURE, what came with it); none if the connection broke.
+    # The message that ended it: (END or FAILURE, its content); none if the connection broke.
     last: tuple[bytes, dict[str, Any]] | None = None
 
     def run(self, *, print_to: int | None = None) -> None:

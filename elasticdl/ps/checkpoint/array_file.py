@@ -44,7 +44,7 @@ _MAGIC = b"EDL-SNAP"
 _END = b"EDL-DONE"
 # Read and written in pieces that stay in the cache between the copy and the checksum.
 _PIECE = 1 << 20
-# Of so many bytes and more, two checksums are combined faster than bytes are read again.
+# From so many bytes on, combining two checksums is faster than reading the bytes again.
 _COMBINED = 1 << 20
 
 
@@ -52,7 +52,7 @@ _COMBINED = 1 << 20
 class NamedArrays:
     """Named arrays in named groups, and a few facts about them."""
 
-    # Whatever JSON can say.
+    # Any JSON value.
     attributes: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, dict[str, Array]] = field(default_factory=dict)
 

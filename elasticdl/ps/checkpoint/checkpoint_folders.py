@@ -36,12 +36,12 @@ from elasticdl.jobs.flags.grammar import is_url
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
-# Of those that have a base. Versions that do not support a base must not read them.
+# The format of checkpoints with a base. Versions that do not support a base must not read them.
 FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
-# What tells which checkpoint is meant, and which others it needs.
+# The files that identify a checkpoint and those that it needs.
 _SMALL = frozenset({MANIFEST, LEDGER})
 _SNAPSHOT = "barrier-"
 _NAME = re.compile(r"version-(\d+)$")
@@ -70,12 +70,12 @@ class SavedFile:
 class Manifest:
     step: int
     files: tuple[SavedFile, ...]
-    # Who made it, for messages and for deciding whether its ledger means the same data.
+    # The writer, for messages and to decide whether its ledger means the same data.
     attributes: dict[str, Any] = field(default_factory=dict)
     # The name of the folder beside it that it needs, and the CRC-32 of the manifest there; empty: none.
     base: str = ""
     base_crc32: int = 0
-    # Of the ledger; None: there is none, or the writer did not record it.
+    # The checksum of the ledger; None: there is no ledger, or the writer did not record it.
     ledger_crc32: int | None = None
     # Higher than those of all that were in the folder before it; 0: of a version that did not number them.
     serial: int = 0
@@ -168,7 +168,7 @@ def prune(directory: Path, keep: int, *, own: Path | None = None) -> None:
 
 def _by_age(directory: Path) -> list[Path]:
     """The checkpoints in a folder, the one that was written last at the end."""
-    # Those without a number were there before all that have one.
+    # Checkpoints without a number are older than all with one.
     known = [(_serial(path), _written_at(path), step, path) for step, path in versions(directory)]
     return [path for *_, path in sorted(known)]
 
@@ -337,7 +337,7 @@ def _fetch(url: str) -> Path:
 
     parent, name = parent_and_name(url)
     if _NAME.match(name):
-        # What it needs is beside it.
+        # The checkpoints that it needs are beside it.
         folder = fetch_folder(parent, small=_SMALL)
         chosen = folder.path / name
     else:

@@ -33,7 +33,7 @@ from elasticdl.ps.embedding.table import TableRows
 if TYPE_CHECKING:
     import pyarrow
 
-# Of a Parquet file; but for the last, none has fewer rows.
+# The rows of a group of a Parquet file; only the last may have fewer.
 _GROUP_ROWS = 1 << 16
 
 

@@ -18,9 +18,9 @@ from elasticdl.ps.core.buckets import dense_buckets, first_map
 
 TRAINABLE = "trainable"
 STATE = "state"
-# Of the rows of a table, which are cut by their buckets and not by name: see `table_files.py`.
+# The prefix of a table's rows, which are divided by their buckets and not by name: see `table_files.py`.
 TABLE_PREFIX = "table:"
-# Of gradients of rows that wait for more in synchronous training; their arrays are named BUCKET/ARRAY.
+# The prefix of pending gradients of rows in synchronous training; their arrays are named BUCKET/ARRAY.
 WAITING_PREFIX = "waiting:"
 
 _Item = TypeVar("_Item")

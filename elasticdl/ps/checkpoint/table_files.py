@@ -190,7 +190,7 @@ class SavedTables:
                 raise UserError(
                     f"{file.path} is damaged: what it says of the table {name} makes no sense ({error!r})."
                 ) from error
-            # Of several, that of the newest checkpoint.
+            # The description of the newest checkpoint, if there are several.
             self.descriptions[name] = description
             held = self._found.setdefault(name, [{} for _ in range(checkpoints)])[checkpoint]
             part = TableInFile(

@@ -124,7 +124,7 @@ class PullRowsCall:
         self._out = {
             name: np.empty((len(given), widths[name]), TRANSFER[transfer]) for name, given in ids.items()
         }
-        # What is received otherwise than in the order of the ids: by server.
+        # By server: rows that are received in another order than that of the ids.
         self._aside: dict[int, list[tuple[str, Array, Array]]] = {}
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:

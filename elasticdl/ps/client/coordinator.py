@@ -119,7 +119,10 @@ class Coordinator:
                 reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 log.info(
-                    "Server %d cannot say yet what it has of %s: %s", number, worker, describe_error(error)
+                    "Server %d cannot report the last push of %s yet: %s",
+                    number,
+                    worker,
+                    describe_error(error),
                 )
                 return ps_pb2.FenceReply()
             return reply
@@ -136,7 +139,7 @@ class Coordinator:
             try:
                 reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
             except grpc.RpcError as error:
-                log.debug("Server %d does not say how it does: %s", number, describe_error(error))
+                log.debug("Server %d does not report its status: %s", number, describe_error(error))
                 return None
             return reply
 

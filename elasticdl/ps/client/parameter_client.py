@@ -38,7 +38,7 @@ from elasticdl.ps.storage.table_set import NonFiniteGradient, check_names, to_co
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
 
-# Of a table that is exported: few, so that no message has much of a large one.
+# Buckets of an exported table per call: few, so that no message has much of a large table.
 _BUCKETS_AT_ONCE = 8
 
 __all__ = ["ParameterClient", "StaleGradients", "Values"]
@@ -91,7 +91,7 @@ class ParameterClient:
         self._sequence = last_sequence
         self._transfer = transfer
         self.tolerant = tolerant
-        # What was not finite in the last batch, if it was passed over, and how many have been so far.
+        # The non-finite part of the last batch, if it was skipped, and the number of skipped batches.
         self.passed_over: tuple[str, int] | None = None
         self._refused: tuple[int, int, int] | None = None
         self._buckets: dict[str, dict[str, int]] | None = None

@@ -17,7 +17,7 @@ from elasticdl.ps.core.array_bodies import Mask, pack, unpack
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.wire import ps_pb2
 
-# Of what was never pulled.
+# The version of values that were never pulled.
 UNKNOWN = -1
 
 # By the number of the bucket.

@@ -42,7 +42,7 @@ from elasticdl.jobs.zoo_import import import_from_zoo, users_traceback
 from elasticdl.ps.core.tensors import Array
 from elasticdl.wire import ps_pb2
 
-# What `OptimizerConfig` says in the place of a framework.
+# The value of `OptimizerConfig.flavor` instead of a framework.
 PYTHON = "python"
 # As many as the kernels have room for.
 MOST_SLOTS = 8
@@ -66,7 +66,7 @@ class OptimizerChanged(OptimizerNotFound):
 class Optimizer(abc.ABC):
     """To be derived from. All that an optimizer has to know are numbers that its class is called with."""
 
-    # What is remembered of every number of a parameter, by name, and what it is at first.
+    # The slots of every number of a parameter, by name, and their initial values.
     slots: Mapping[str, float] = {}
     learning_rate: Any
     _given: tuple[tuple[Any, ...], dict[str, Any]]

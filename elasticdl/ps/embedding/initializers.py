@@ -35,7 +35,7 @@ _OPTIONS: dict[str, dict[str, float]] = {
     "glorot_uniform": {"fan_in": 0.0, "fan_out": 0.0},
     "glorot_normal": {"fan_in": 0.0, "fan_out": 0.0},
 }
-# Of the fans, 0 is the table's width.
+# A fan of 0 stands for the table's width.
 _NOT_NEGATIVE = ("stddev", "fan_in", "fan_out")
 _LARGEST = float(np.finfo(np.float32).max)
 # The deviation of a normal distribution that is cut off at two deviations.

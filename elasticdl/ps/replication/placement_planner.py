@@ -157,7 +157,7 @@ class _Target:
         # With one copy of everything the copies are the work.
         self._weights = self._loads if self._wanted == 1 else [1.0] * BUCKETS
         self._copies = dict.fromkeys(servers, 0.0)
-        # Who has a copy of each bucket, or is getting one.
+        # The servers that have each bucket, or are receiving it.
         self._known = [
             {primary, backup, current.migrating.get(bucket, NO_SERVER)}
             for bucket, (primary, backup) in enumerate(zip(current.primary, current.backup, strict=True))
@@ -186,7 +186,7 @@ class _Target:
     def _give_up(self) -> None:
         for bucket, held in enumerate(self.holders):
             while len(held) > self._wanted:
-                # What is being filled was wanted there.
+                # A bucket in migration is needed there.
                 choice = held - {self._current.migrating.get(bucket, NO_SERVER)}
                 server = max(
                     choice,
@@ -270,7 +270,7 @@ class _Target:
         return min(held)
 
     def _even_work(self) -> None:
-        # What can be done between two servers directly is most of it, and quickly found.
+        # Direct moves between two servers are most of the work, and quickly found.
         while sum(self._swap_directly(bucket) for bucket in range(BUCKETS)):
             pass
         while self._swap_once():

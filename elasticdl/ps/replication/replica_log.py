@@ -99,7 +99,7 @@ class BucketCopy:
 
     peer: int
     incarnation: str
-    # Of its last part in the outbox.
+    # The position of its last part in the outbox.
     position: int
     part: int = 0
     parts: int = 1

@@ -65,7 +65,7 @@ class ThreadStatistics:
     def __init__(self) -> None:
         # In microseconds.
         self.calls = {kind: Distribution() for kind in CALLS}
-        # Of pushes that were applied: versions between the pull of the values and now.
+        # The staleness of applied pushes: versions between the pull of the values and now.
         self.staleness = Distribution()
         # Pushes that were refused, because a number in them is none.
         self.not_finite = 0

@@ -59,7 +59,7 @@ class HotIds:
         self._looks = 0
         # One of so many ids of a pull was looked at, in the last one.
         self._every = 1
-        # What was found out last, if nothing has been looked at since.
+        # The last result, if no ids were sampled since.
         self._top: list[HotId] | None = None
 
     def _make(self, places: int) -> None:
@@ -79,7 +79,7 @@ class HotIds:
             self._lock.release()
 
     def _note(self, ids: Ids) -> None:
-        # Of a very large pull only some are looked at, others each time, and each of them counts for several.
+        # A very large pull is sampled, differently each time; each sampled id counts for several.
         every = -(-_PLACES_PER_ID * len(ids) // _MOST_PLACES) or 1
         self._every = every
         seen = ids[self._looks % every :: every]

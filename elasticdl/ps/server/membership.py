@@ -61,7 +61,7 @@ class Member:
         self._master = MasterStub(self._channel)  # type: ignore[no-untyped-call]
         self._generations: Generations | None = None
         self._stopped = threading.Event()
-        # What the store says has failed; and the master's directives, which are not waited for then.
+        # The failure that the store reports; and the master's directives, which are not waited for then.
         self._failure: UserError | None = None
         self._directives: grpc.CallIterator[master_pb2.Directive] | None = None
 
@@ -86,7 +86,7 @@ class Member:
                     raise self._failure from None
                 if error.code() in _FINAL:
                     raise NodeRejected(error.details()) from error
-                log.info("The master is away (%s); waiting for it.", error.code().name)
+                log.info("Waiting for the master, which does not answer: %s", error.code().name)
             except ValueError:
                 # gRPC's way to say that the channel has been closed.
                 if not self._stopped.is_set():

@@ -58,7 +58,7 @@ class ReplicationStreams:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
             outboxes = self._store.peers.wait_for_outboxes(self._known, seconds=_IDLE_SECONDS)
-            # Those of servers that have gone have ended.
+            # The streams of lost servers have ended.
             threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
                 if outbox not in self._known:

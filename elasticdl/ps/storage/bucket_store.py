@@ -59,7 +59,7 @@ class Push:
 
     worker: str
     sequence: int
-    # Of the values that the gradients were computed with: that of the oldest, and the buckets that were newer.
+    # The version of the values that the gradients were computed with: that of the oldest bucket, and the newer ones.
     version: int
     learning_rate: float
     gradients: Mapping[str, Array]
@@ -71,7 +71,7 @@ class Push:
     generation: int = 0
     # The gradient of this is not finite: nothing of the batch is applied.
     not_finite: str = ""
-    # What it is for; None: everything there is. Where the sender believes each array to be.
+    # The buckets of the push; None: all. The bucket of each array as the sender knows it.
     buckets: Mask | None = None
     array_buckets: Mapping[str, int] = field(default_factory=dict)
     newer: Newer = ()
@@ -109,7 +109,7 @@ class BucketStore:
         self.optimizer: dict[str, Any] | None = None
         self._rule: Optimizer | None = None
         self._optimizer_confirmed = False
-        # Of the dense arrays.
+        # The bucket of each dense array.
         self.buckets: dict[str, int] = {}
 
     # -- the model -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class CopyOnWriteSnapshot:
     version: int
     attributes: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, Array]]
-    # Of the dense arrays.
+    # The bucket of each dense array.
     buckets: Mapping[str, int]
     tables: Mapping[str, Frozen]
 

@@ -91,7 +91,7 @@ class _Written:
 class _Saved:
     files: SavedTables
     mask: Mask
-    # Of the model that they belong to.
+    # The step of the model that they belong to.
     step: int
 
 
@@ -109,7 +109,7 @@ class Tables:
         self._parts: dict[int, tuple[int, int]] = {}
         # Where tables that are declared from now on have their rows from.
         self._saved: _Saved | None = None
-        # What was written of late, by the names of the copies.
+        # Recently written snapshots, by their names.
         self._written: dict[str, _Written] = {}
 
     @property

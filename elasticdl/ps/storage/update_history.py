@@ -26,7 +26,7 @@ class LastPush:
     lease_id: int = 0
     position: int = 0
     batches: int = 0
-    # What was answered.
+    # The reply that was sent.
     version: int = 0
 
 

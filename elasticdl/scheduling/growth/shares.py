@@ -64,7 +64,7 @@ def _raise_levels(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
     while active:
         targets = _water_level(work, active)
         if all(target <= run.size for run, target in zip(active, targets, strict=True)):
-            # What is left is less than one instance for everyone: one at a time.
+            # Less than one instance per job is left: one at a time.
             lowest = min(
                 range(len(active)), key=lambda i: (active[i].fair_level(active[i].size + 1), active[i].key)
             )

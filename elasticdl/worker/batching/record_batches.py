@@ -22,7 +22,7 @@ from elasticdl.worker.trainer import Batch, Shard
 Feed = Callable[..., Any]
 # Makes a batch of samples.
 Collate = Callable[[list[Any]], Any]
-# What becomes of a collated batch: its features and its labels.
+# Separates a collated batch into its features and its labels.
 Split = Callable[[Any], tuple[Any, Any]]
 # The samples of a data set of the framework's own; None for anything else.
 OwnSamples = Callable[[Any], Iterator[Any] | None]

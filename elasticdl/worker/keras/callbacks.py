@@ -27,7 +27,7 @@ from elasticdl.worker.trainer import CallbackRunner, EndedEpoch
 log = logging.getLogger("elasticdl.worker")
 
 _LEADERS_ONLY = {"TensorBoard", "ModelCheckpoint", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint"}
-# Of these, those that remember something that decides what they write.
+# Those of them whose memory decides what they write.
 _REMEMBERING = {"ModelCheckpoint"}
 _NOWHERE = {"BackupAndRestore"}
 _COUNTING = {"TensorBoard"}
@@ -118,7 +118,7 @@ class KerasCallbacks(CallbackRunner):
                 if hasattr(callback, "verbose"):
                     callback.verbose = verbosity
                 if getattr(callback, "best_weights", None) is not None:
-                    # Those of now, which were not the best then.
+                    # The present weights, which were not the best then.
                     callback.best_weights = None
             yield partial(self.fire, "on_epoch_begin", epoch, {})
 

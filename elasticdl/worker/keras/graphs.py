@@ -137,7 +137,7 @@ class Training:
         self._handles = list(handles)
         self._known = {id(one) for one in [*variables, *handles]} | set(elsewhere)
         self._check_read = check_read
-        # What can be frozen: layers, and with Keras 3 their variables one by one.
+        # The objects that can be frozen: layers, and with Keras 3 their variables one by one.
         self._freezable = list(model._flatten_layers())
         if hasattr(tf.keras, "ops"):
             self._freezable += model.weights

@@ -110,7 +110,7 @@ class KerasTrainer(Trainer):
 
     def _find_variables(self) -> ModelVariables:
         for _, layer in table_layers(self.model):
-            # One that some batches do without, or all of them.
+            # A layer that some batches do not use, or none.
             if not layer.built:
                 layer.build()
         found = ModelVariables(self.model)

@@ -37,7 +37,7 @@ TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 class Model(abc.ABC):
     """A generation of the model that this worker trains."""
 
-    # What it began with, as long as this worker may be asked for that again.
+    # The initial values, as long as this worker may have to send them again.
     beginning: Parameters | None = None
     # Batches that this worker has skipped, since their loss or gradients were not finite. Parameter servers count
     # theirs themselves.

@@ -67,11 +67,11 @@ class RowsAhead:
         self._source = source
         self._features = features
         self._thread = Exchange()
-        # Of every lookup that was last seen, in their order: its table, and where its ids were.
+        # The place of every lookup in the last batch, in their order: its table, and where its ids were.
         self._places: list[tuple[str, Place | None]] = []
         self._seen: list[_Lookup] = []
         self._current: list[_Fetched] = []
-        # What is being pulled, and the batch it is for.
+        # The rows that are being pulled, and the batch they are for.
         self._next: list[_Fetched] = []
         self._next_batch: Any = None
         self._learned = 0

@@ -88,7 +88,7 @@ def _attempt(
 def _write_program(model: Any, prefix: Path, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     given = _positional(model, arguments, keywords)
     expected = outputs_by_name(model(*arguments, **keywords))
-    # What callbacks set is none of the model's.
+    # Attributes that callbacks set do not belong to the model.
     stop = model.__dict__.pop("stop_training", None)
     forward = model.forward
     try:

@@ -22,7 +22,7 @@ from elasticdl.worker.batching.model_inputs import ModelInputs
 from elasticdl.worker.definition import ProgramError, function_error
 from elasticdl.worker.trainer import Batch
 
-# What Paddle raises for shapes and types that do not fit.
+# Paddle's errors for shapes and types that do not fit.
 _DOES_NOT_FIT = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError)
 
 

@@ -93,7 +93,7 @@ def held_by(optimizer: Any) -> set[int]:
 # -- for parameter servers -----------------------------------------------------------------------------------
 
 _OPTIM = paddle.optimizer
-# What parameter servers call each optimizer, and its options: (theirs, Paddle's).
+# The parameter servers' name of each optimizer, and its options: (theirs, Paddle's).
 _SERVED: dict[type, tuple[str, tuple[tuple[str, str], ...]]] = {
     _OPTIM.SGD: ("sgd", ()),
     _OPTIM.Momentum: ("sgd", (("momentum", "_momentum"), ("nesterov", "_use_nesterov"))),

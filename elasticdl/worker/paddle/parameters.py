@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 class ModelParameters:
     def __init__(self, model: Any) -> None:
-        # Of a layer whose rows are in a table nothing but a handle is here.
+        # A layer with its rows in a table has only a handle here.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         kept = set(model.state_dict())
         self._model = model
@@ -38,7 +38,7 @@ class ModelParameters:
             if id(parameter) not in handles:
                 (self._frozen if parameter.stop_gradient else self.trainable)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
-        # What optimizers and messages call a parameter.
+        # The name of a parameter in optimizers and messages.
         self.names = {id(parameter): name for name, parameter in (self.trainable | self._frozen).items()}
 
     @property

@@ -200,7 +200,7 @@ class AllReduceLoop(TrainingLoop):
     # -- training --------------------------------------------------------------------------------------------
 
     def _compute(self, team: Team, micro: MicroBatch) -> None:
-        # What callbacks freeze when an epoch begins has no gradients, and what they let be trained has some.
+        # Parameters that callbacks freeze at the begin of an epoch have no gradients, and unfrozen ones have some.
         self._callbacks.begin_epoch(micro.epoch, self._callbacks.runner(self._link.directive()))
         samples, loss = 0, 0.0
         bad: tuple[BadRange, ...] = ()

@@ -87,7 +87,7 @@ def held_by(optimizer: Any) -> set[int]:
 # ---------------------------------------------------------------------------------------
 
 _OPTIM = torch.optim
-# What parameter servers call each optimizer, and its options: (theirs, PyTorch's).
+# The parameter servers' name of each optimizer, and its options: (theirs, PyTorch's).
 _SERVED: dict[type, tuple[str, tuple[tuple[str, str], ...]]] = {
     _OPTIM.SGD: (
         "sgd",
@@ -292,7 +292,7 @@ def load_added(
         kind, _, rest = name.partition("/")
         owner, _, key = rest.rpartition("/")
         added = kind == "group" and int(owner) < len(optimizer.param_groups)
-        # What callbacks set, they have set by now. What a schedule makes of it from batch to batch they do not know.
+        # Callbacks have set their rates by now. They do not know the schedule's changes from batch to batch.
         if not added or (key == "lr" and scheduled):
             wanted[name] = array
     missing = load_slots(optimizer, names, slots(optimizer, names) | wanted)

@@ -36,7 +36,7 @@ class ModelParameters:
     """The values of a model that is built."""
 
     def __init__(self, model: Any) -> None:
-        # Of a layer whose rows are in a table nothing but a handle is here, which has no numbers.
+        # A layer with its rows in a table has only a handle here, without numbers.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         kept = set(model.state_dict())
         self._model = model
@@ -47,7 +47,7 @@ class ModelParameters:
                 continue
             (self.trainable if parameter.requires_grad else self._frozen)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
-        # What optimizers and messages call a parameter.
+        # The name of a parameter in optimizers and messages.
         self.names = {
             id(parameter): name
             for name, parameter in model.named_parameters()

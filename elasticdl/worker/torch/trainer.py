@@ -75,7 +75,7 @@ class _Learning:
     optimizer: Any
     schedule: Any
     rates: Schedule
-    # Of all groups of parameters, as servers got them.
+    # The options of all groups of parameters, as servers received them.
     options: list[dict[str, Any]]
 
 
@@ -95,7 +95,7 @@ class TorchTrainer(Trainer):
         self._tables: Tables | None = None
         self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
-        # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
+        # The part of a saved optimizer state for groups of parameters that callbacks have not added yet.
         self._saved_for_later: dict[str, Array] = {}
         self._scores: EvaluationMetrics | None = None
 

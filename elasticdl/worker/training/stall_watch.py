@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
-# Of the stall timeout of the master: the stacks are to be in the log before the kill.
+# The part of the master's stall timeout after which stacks are logged: before the kill.
 _FRACTION = 0.8
 # To start the timer again costs a thread; not after every short batch.
 _RESTART_SECONDS = 1.0

@@ -131,7 +131,7 @@ class TrainingLoop:
         try:
             words.start()
         except (RuntimeError, MemoryError) as error:
-            log.warning("What was not reported is left to the parameter servers: %s", error)
+            log.warning("Leaving unreported batches to the records of the parameter servers: %s", error)
         else:
             words.join(self._last_report_seconds)
 
@@ -176,7 +176,7 @@ class TrainingLoop:
         if until_directive or self._at_barrier() or not self._link.memory.shards.shards():
             self._stall_watch.stop()
         else:
-            # What is leased is to be trained: the data may be what hangs.
+            # Leased shards count as pending work: reading the data may be what hangs.
             self._stall_watch.restart()
         self._link.wait(
             lambda: (
@@ -459,7 +459,7 @@ class TrainingLoop:
             if not self._model.is_asynchronous:
                 applied(loss)
         else:
-            # Whatever was computed of the shard before counts first.
+            # The computed batches of the previous shard count first.
             self._model.settle()
             applied(None)
         self._leases.advance(batch, position, batches)

@@ -30,7 +30,7 @@ async def troubles(
             words = await last_trouble(cluster, pod)
         except ClusterError as error:
             # An older role, or one of the user's own: the job does without.
-            log.info("Events of pods cannot be looked at: %s", error.message)
+            log.info("Reading events of pods failed: %s", error.message)
             return
         if words:
             yield words

@@ -77,7 +77,7 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
         pod["spec"]["serviceAccountName"] = naming.record_name(spec.job_name)
     elif spec.cluster.service_account:
         pod["spec"]["serviceAccountName"] = spec.cluster.service_account
-    # Whatever all pods have: without it, there would be no others.
+    # Overrides the fields of all pods: without a token, the master could not create the other pods.
     pod["spec"]["automountServiceAccountToken"] = True
     return pod
 
@@ -228,7 +228,7 @@ def _variables(spec: JobSpec, role: str, environment: dict[str, str]) -> list[Do
     variables: list[Document] = [
         {"name": name, "value": escaped(value)} for name, value in environment.items()
     ]
-    # What a node sets itself takes precedence.
+    # Variables that a node sets itself take precedence.
     given = {
         name: SecretKey.of(name, text)
         for name, text in spec.nodes.secret_envs.items()

@@ -116,7 +116,7 @@ def unreachable(pod: Document) -> bool:
     """
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or []}
     ready = conditions.get("Ready")
-    # Of all containers that count: those of others may be listed elsewhere than ours.
+    # All containers that count: foreign ones may be listed elsewhere than ours.
     containers = conditions.get("ContainersReady") or {}
     return (
         ready is not None

@@ -20,7 +20,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.keras.errors import definition_error, program_error
 
 _ONE_FOR_ONE = {"Map", "Prefetch", "Scan", "AssertCardinality", "Restructured", "Model", "Finalize"}
-# What such a step makes of an element may depend on those before it.
+# Steps whose result for an element may depend on earlier ones.
 _NOT_OF_ONE_ALONE = {"Scan", "AssertCardinality"}
 _BATCHING = {"Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "DenseToRagged", "LegacyRebatch"}
 _LEAVES_BATCHES = {"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"}

@@ -35,7 +35,7 @@ class Source:
     """The shards that are being read, by numbers that can travel through TensorFlow."""
 
     def __init__(self, reader: Reader, *, skip_bad: bool) -> None:
-        # What really went wrong when TensorFlow says that something did.
+        # The original error behind one of TensorFlow's.
         self.failure: BaseException | None = None
         self._reader = reader
         self._skip_bad = skip_bad
