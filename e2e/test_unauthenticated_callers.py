@@ -125,7 +125,7 @@ def test_caller_without_token_is_rejected_at_every_port(start_held: Callable[...
     for token in (None, "", "that-of-another-job"):
         refused = {_answer(given["MASTER_ADDR"], call, token) for call in ALL_CALLS}
         assert refused == {grpc.StatusCode.UNAUTHENTICATED}
-    # Without a token there are data shards, and nothing else, not for those who have it either.
+    # Without a token there are data shards, and nothing else, not for callers that have it either.
     token = (job.folder / "token").read_text().strip()
     for call in ALL_CALLS - SHARD_CALLS:
         assert _answer(given["DLROVER_MASTER_ADDR"], call, token) is grpc.StatusCode.UNIMPLEMENTED
@@ -178,7 +178,7 @@ def test_late_report_of_dead_worker_is_ignored(
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     for words in (
         f"Shard {task.task_id} was reported and is not leased any more.",
-        "Shard 12345 was reported and never given out.",
+        "Shard 12345 was reported and never leased.",
     ):
         # The reply to a call may precede the log line.
         wait_until(lambda words=words: words in programs.log(job, "master"), f"the master says {words}")

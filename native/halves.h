@@ -1,4 +1,4 @@
-// float16 and bfloat16, in which rows and gradients may travel. Rounded to nearest, ties to even, as everybody does.
+// float16 and bfloat16, in which rows and gradients may travel. Rounded to nearest, ties to even, as usual.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Where the memory of tables comes from: a budget that several tables share, slabs of which a table's rows are given out
+// Where the memory of tables comes from: a budget that several tables share, slabs of which a table's rows are allocated
 // in equal pieces, and shelves of such slabs for indexes.
 //
 // Rows never move to grow, so nothing is copied and nothing is held twice. A slab is a range of addresses, which memory
@@ -122,7 +122,7 @@ class Slabs {
 
  private:
   struct Slab {
-    std::size_t fresh = 0;     // pieces from here on were never given out
+    std::size_t fresh = 0;     // pieces from here on were never allocated
     std::size_t reserved = 0;  // bytes, of the budget
     std::size_t huge = 0;      // bytes that lie in huge pages, if the system has them
     std::size_t in_use = 0;

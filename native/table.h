@@ -131,7 +131,7 @@ class Gate {
   bool closed_ = false;
 };
 
-// A mutex that one who takes it again and again can leave to those who wait for it. By itself a mutex would mostly be
+// A mutex that a thread which locks it again and again can leave to waiting threads. By itself a mutex would mostly be
 // taken again before another thread has woken up.
 class Lock {
  public:
@@ -144,7 +144,7 @@ class Lock {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // Unlocks it until those who wait now have had it; not for long, since more may come all the time.
+  // Unlocks it until the present waiters have had it; not for long, since more may come all the time.
   void let_others(std::unique_lock<Lock>& held) {
     if (!waiting_.load(std::memory_order_relaxed)) return;
     held.unlock();

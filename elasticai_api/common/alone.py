@@ -43,7 +43,7 @@ class _Doing:
 
 
 class AloneMaster(Master):
-    """Gives out all shards to the one who asks. A data set is shuffled by `seed`: the same every time."""
+    """Leases all shards to the only worker. A data set is shuffled by `seed`: the same every time."""
 
     remote = False
 
@@ -122,7 +122,7 @@ class AloneMaster(Master):
 
 
 class _Dataset:
-    """The account of one data set: what was not given out yet, and what is being done."""
+    """The account of one data set: the samples that are not leased yet, and those in work."""
 
     def __init__(self, params: DatasetParams, seed: int, *, tasks: int = 0) -> None:
         self.params = params

@@ -133,7 +133,7 @@ class Master(ABC):
 
     @abstractmethod
     def epoch(self, dataset: str) -> int:
-        """The epoch that shards are given out of: 0 before the first, then 1, 2, ..."""
+        """Returns the epoch whose shards are leased: 0 before the first, then 1, 2, ..."""
 
     @abstractmethod
     def checkpoint(self, dataset: str) -> str:

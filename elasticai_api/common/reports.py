@@ -4,7 +4,7 @@ What is noted is sent by a thread of its own, one report at a time, at most five
 more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. Where a report would be
 due before long, it goes along when a shard is asked for: what wakes a master costs more than what it does then.
 `flush` waits until all that was noted has been answered: before a worker takes it for the end of the data that it gets
-no shard, and when it ends. The same thread gives back what was fetched ahead and is not used (supply.py).
+no shard, and when it ends. The same thread gives back prefetched shards that are not used (supply.py).
 
 If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
 program by its next call here.
@@ -76,7 +76,7 @@ class Reports:
         self._after_note()
 
     def watch_supply(self) -> None:
-        """Something lies ready, and is to be given back if it stays there."""
+        """Notes that there are prefetched shards, which are given back if they stay unused."""
         with self._moved:
             self._noted()
 

@@ -10,7 +10,7 @@ Failure modes
     A worker that dies loses what it has not reported; the rest of its shards goes to others. A worker that was taken
     for dead finds its shards lost: it may train on, they only do not count for it any more. A master that dies makes
     calls wait until it is back. An error that the program reports for a batch gives back what is not done of the
-    shard; a shard that fails again and again ends the job with that error. Shards that were fetched ahead (supply.py)
+    shard; a shard that fails again and again ends the job with that error. Prefetched shards (supply.py)
     are given back when the program does not use them.
 """
 
@@ -297,7 +297,7 @@ class DataShardService:
         return True
 
     def get_current_epoch(self) -> int:
-        """The epoch that shards are given out of, from 1 on."""
+        """Returns the epoch whose shards are leased, from 1 on."""
         # While some lie ready here, the master has come further than this program.
         ahead = self._supply.epoch if self._supply else 0
         return ahead or self._master.epoch(self._dataset_name)

@@ -1,4 +1,4 @@
-"""Shards that a worker has fetched ahead: several in one call where it uses many, one at a time where it does not.
+"""Prefetched shards of a worker: several in one call where it uses many, one at a time where it does not.
 
 A call costs both sides about a millisecond. That is nothing to a program that works on a shard for a second, and half
 of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in half a
@@ -7,7 +7,7 @@ the program, which so has a quarter of a second in which a busy master is not fe
 evidence: an input pipeline that fills its buffers when it starts is not fast yet. Neither is one slow half second, in
 which the program saved its model.
 
-What was fetched ahead is no work begun. It is given back when the program has not used it up in a while (it evaluates,
+Prefetched shards are not begun. They are given back when the program has not used it up in a while (it evaluates,
 or waits for something), when it ends, and when the master says that other shards of this worker are not its own any
 more, since then these may not be either.
 """

@@ -2,7 +2,7 @@
 
 The number of micro-batches of a step is fixed. Usually they go around: the first to the first member,
 the second to the second, and so on. When a round begins in the middle of a step, what members have computed stays
-theirs, and only the rest is given out, to those who have least.
+theirs, and only the rest is assigned, to the members with the fewest.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class ElasticController:
     # -- what is trained -------------------------------------------------------------------------------------
 
     def set_broadcast_model(self, model: Any) -> None:
-        """The model that all workers train: newcomers get its values from those who are there."""
+        """The model that all workers train: new members get its values from present ones."""
         self._model = model
         model.zero_grad = _ignore
 
@@ -294,7 +294,7 @@ class ElasticController:
             self._team.done(micro.samples, math.nan if self._loss is None else self._loss)
 
     def report_loss(self, loss: Any) -> None:
-        """The loss of the batch in hand, for people who look at the job: a number, or a tensor with one."""
+        """Reports the loss of the present batch for the job's status: a number, or a tensor with one."""
         if loss is not None:
             self._loss = _loss_of(loss)
 

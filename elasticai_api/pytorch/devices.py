@@ -2,7 +2,7 @@
 
 gloo connects the members of a round in any case. It carries what they tell each other and the state of the training.
 Gradients that lie on GPUs go by NCCL if that can work: all members have their model on a GPU, each on one of its own,
-and a PyTorch that has NCCL. Everybody tells which GPU it has, so all come to the same decision. ELASTICAI_BACKEND, or
+and a PyTorch that has NCCL. Every member reports its GPU, so all make the same decision. ELASTICAI_BACKEND, or
 an argument, can say otherwise: `gloo`, or `nccl`, with which it is an error if that cannot work.
 """
 

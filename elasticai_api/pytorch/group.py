@@ -277,9 +277,9 @@ def _connect(
 def _meet(store: Any, rank: int, size: int, given_up: threading.Event) -> None:
     """Returns when all members have come to the store. Raises `GroupBroken`."""
     store.set(f"here-{rank}", "")
-    everybody = [f"here-{each}" for each in range(size)]
+    members = [f"here-{each}" for each in range(size)]
     until = time.monotonic() + _MEETING.total_seconds()
-    while not store.check(everybody):
+    while not store.check(members):
         if given_up.wait(_MEETING_GLANCE_SECONDS):
             raise GroupBroken("another round has begun")
         if time.monotonic() > until:

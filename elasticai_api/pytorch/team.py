@@ -6,8 +6,8 @@ now: the training halts (an agreed pause, the end of an epoch that has to be loo
 
 What stays the same
     Step k trains the same micro-batches with any set of members; their gradients are weighted by samples; all members
-    have the same state between two steps. The master hears of a step only when every member is known to have made it,
-    so that each survivor has at least what the ledger says.
+    have the same state between two steps. A step is reported to the master only when every member is known to have made
+    it, so that each survivor has at least what the ledger says.
 
 When the members change
     All meet in the next round and tell how far they are. Some may have finished the step that others failed in: those
@@ -275,8 +275,8 @@ class Team:
         """There is no step to make now. The same for all members at the same place, but for how new their news are."""
         assert self.place is not None
         if self.pause and self._pause_is_over(self.pause):
-            # Looked at here and not where the news come: in a new round a member gets it back from one that has not
-            # heard of its end yet.
+            # Looked at here and not where the news come: in a new round a member gets it back from one that does not
+            # know its end yet.
             self.pause = 0
         standing = self.standing()
         if self.pause or self.ended or (standing.last_step and self.place.step >= standing.last_step):
@@ -409,7 +409,7 @@ class Team:
         source = next((rank for rank in having if rows[rank][_STEP] == furthest), 0)
         if not having and group.rank == 0:
             if not self.standing().fresh:
-                raise GroupBroken("those who have the state of the training have not come yet")
+                raise GroupBroken("members with the state of the training have not joined yet")
             self._start()
         behind = [rank for rank, row in enumerate(rows) if not row[_HAS] or row[_STEP] < furthest]
         taking = group.rank in behind and group.rank != source
@@ -422,7 +422,7 @@ class Team:
             # Nothing that could fail lies between the state and its place.
             self.place = Place(step=received[_STEP], epoch=received[_EPOCH], at=received[_AT])
             self._forget_step()
-        # One may have heard of an agreement in a step that others, who were cut off, made without it.
+        # A member may know of an agreement in a step that disconnected members made without it.
         furthest_rows = [r for rank, r in enumerate(rows) if rank not in behind]
         self.pause = max((r[_PAUSE] for r in furthest_rows), default=0)
         self.ended = any(r[_ENDED] for r in furthest_rows)

@@ -25,7 +25,7 @@ from typing import Any
 
 from elasticdl.jobs.json_codec import BadDocument, decode
 
-# A job of fewer epochs is written in full, for people who read the object itself.
+# A job of fewer epochs is written in full, for readers of the object itself.
 _PLAIN_ROWS = 100
 _ROWS_KEPT = 500
 _RANGES_KEPT = 200

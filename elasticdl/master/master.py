@@ -197,7 +197,7 @@ class Master:
         return False
 
     def note_unknown_dataset(self, node: str, dataset: str) -> None:
-        """A member of an all-reduce round trains a data set that the master has never heard of. After a recovery its
+        """A member of an all-reduce round trains a data set that is unknown to the master. After a recovery its
         announcement was in the part of the journal that is lost, and the job ends: no worker announces it again.
         """
         if self.state.reclaim.phase is ReclaimPhase.NOT_NEEDED:

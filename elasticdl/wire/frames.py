@@ -64,10 +64,10 @@ _MOST_PARTS = 512
 _SHARED = 1 << 31
 # The body of the call that this answers is still in use. Neither side writes to that segment any more: the caller
 # discards it, and offers another one when it needs shared memory again.
-_LET_GO = 1 << 30
+_RELEASED = 1 << 30
 # What a frame is that is neither a call nor an answer: it offers a segment, its head says which. It is answered at
 # once, by OK or _REFUSED, before anything else is sent. As far from methods as a number without those bits can be.
-_SEGMENT = _LET_GO - 1
+_SEGMENT = _RELEASED - 1
 _REFUSED: int = grpc.StatusCode.FAILED_PRECONDITION.value[0]
 
 
@@ -137,7 +137,7 @@ class Connection:
             self._provide(answered=True)
         at = self._bodies.put(body, size, ticket) if self._bodies is not None else None
         if self._in_use:
-            kind |= _LET_GO
+            kind |= _RELEASED
         if at is None:
             self._send(kind, head, size, body)
         else:
@@ -261,10 +261,10 @@ class Connection:
             shared = self._bodies.look(at, body_size) if self._bodies is not None else None
             if shared is None:
                 raise ConnectionLost("a body lies where there is no memory")
-        if kind & _LET_GO:
+        if kind & _RELEASED:
             # Bodies that have been received can still be read.
             self._bodies = None
-        kind &= ~(_SHARED | _LET_GO)
+        kind &= ~(_SHARED | _RELEASED)
         self._largest = max(self._largest, body_size)
         if into is not None and kind == OK and body_size:
             if sum(len(part) for part in into) != body_size:

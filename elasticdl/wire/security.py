@@ -124,7 +124,7 @@ def check_peer(address: str, *, security: Security | None = None) -> None:
                 f"The server at {address} does not encrypt; {CA_FILE} says that it must."
             ) from error
     except OSError:
-        # Not there yet, or just gone: those who connect wait for it.
+        # Not there yet, or just gone: connecting processes wait for it.
         return
 
 

@@ -5,8 +5,8 @@ machine the numbers can lie in memory that both have in sight, and the socket on
 
 The client makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. A server
 that cannot open that, or finds another secret there, is elsewhere (another machine, another container), and refuses;
-then everything goes through the socket. Such memory has no name that could be left behind: it is gone with those who
-see it. It cannot be made smaller, so that looking at it never fails.
+then everything goes through the socket. Such memory has no name that could be left behind: it is gone with the
+processes that see it. It cannot be made smaller, so that looking at it never fails.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Offered:
         self.words = _OFFER.pack(os.getpid(), self._descriptor, _SIZE, bytes(self.segment.secret))
 
     def close(self) -> None:
-        """The memory stays for those who have it in sight."""
+        """The memory stays for processes that have mapped it."""
         os.close(self._descriptor)
 
 

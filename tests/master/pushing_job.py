@@ -33,7 +33,7 @@ SERVERS = 3
 
 @dataclass
 class Shard:
-    """As it is in the hands of its worker. What lies before the position has been computed."""
+    """A shard that a worker holds. What lies before the position has been computed."""
 
     lease_id: int
     epoch: int

@@ -191,7 +191,7 @@ class World:
         self.wanted = set(range(count))
         self.made = 0
         self.settling = False
-        # How soon a worker hears of a new map.
+        # How soon a worker receives a new map.
         self.freshness = self.chance.choice([0.3, 0.02])
         # Synchronous training now and then: so many pushes are added up before their mean is applied. A power of two:
         # then nothing is rounded.

@@ -151,9 +151,9 @@ def test_token_file(tmp_path: Path) -> None:
 
 
 def test_an_empty_token_is_refused_everywhere() -> None:
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         TokenInterceptor("")
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         AioTokenInterceptor("")
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         open_channel("127.0.0.1:1", "")

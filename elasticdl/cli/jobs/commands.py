@@ -368,7 +368,7 @@ def delete(job: tuple[str, ...], older_than: float | None, namespace: str) -> No
 
 
 def _ended_before(moment: float, namespace: str) -> tuple[str, ...]:
-    """Interrupted jobs may be brought back, so they are deleted by name only. So are those that cannot be read."""
+    """Interrupted jobs may be resumed, so they are deleted by name only. So are those that cannot be read."""
 
     async def main() -> JobList:
         async with JobLookup(namespace=namespace, observer=NoteObserver()) as lookup:

@@ -63,7 +63,7 @@ class AtomicFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         if self._discarded:
-            # Compressors on top of it flush once more when they are thrown away.
+            # Compressors on top of it flush once more when they are discarded.
             return len(data)
         try:
             with disk_errors(self.path, hint=self._hint):

@@ -117,7 +117,7 @@ class FilePath(Text):
             raise BadValue(f"{text!r} is a URL, but a path of a local or mounted file system is needed")
         if _URL_AS_PATH.match(text):
             raise BadValue(
-                f"{text!r} is neither a URL, for want of a slash (pathlib removes it), nor likely to be a path: "
+                f"{text!r} is neither a URL, for lack of a slash (pathlib removes it), nor likely to be a path: "
                 f"./{text} would be one"
             )
         return os.path.expanduser(text)

@@ -1,6 +1,6 @@
 """Variables, volumes and folders that a job sets in its nodes itself. Users cannot set them.
 
-A job that did would cut its own nodes off, or be overruled without a word.
+Such a job would disconnect its own nodes, or its setting would be ignored silently.
 """
 
 from __future__ import annotations

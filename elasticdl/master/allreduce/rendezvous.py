@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 
 # How long the news of a death may be on its way when its connections have been closed already.
 PATIENCE = 0.5
-# How long a restarted master waits for those who trained together, before they meet without the missing ones.
+# How long a restarted master waits for the members of the last round, before the next one begins without the missing
+# ones.
 RETURN_SECONDS = 3.0
 # A waiting member repeats its report within this time; one that has not is not waiting.
 WAITING_NEWS = 12.0
@@ -134,7 +135,7 @@ class Rendezvous:
 
     def tick(self, now: float) -> None:
         """Time has passed."""
-        # Without one of those who have the state there is nothing to meet for.
+        # Without a member that has the state, a round makes no sense.
         if self._missing and now >= self._missed_at and any(m.since for m in self._ready.values()):
             self._missing.clear()
             self._settle()

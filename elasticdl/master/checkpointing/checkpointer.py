@@ -161,7 +161,7 @@ class Checkpointer:
 
     def save_folder(self) -> Path:
         """Returns the folder for the files of the checkpoint of the present barrier."""
-        # Not by the step: reports that are under way when a worker hears of the barrier still add some.
+        # Not by the step: reports that are under way when a worker receives the barrier still add some.
         barrier = self._job.state.cycle.barrier
         number = barrier.number if barrier is not None else 0
         return partial_folders.partial_folder(self.folder(), number, run=self._job.run_id)
@@ -203,7 +203,7 @@ class Checkpointer:
             "shard_size": plan.shard_size,
             "shuffle": plan.shuffle,
             "shuffle_seed": plan.seed,
-            # Gone through in order by all together: there are no shards in between to be given out again.
+            # Gone through in order by all together: there are no shards in between to be requeued.
             **({"order": "steps"} if plan.allreduce else {}),
         }
 
@@ -300,7 +300,7 @@ class Checkpointer:
             error = problem.details() or "a parameter server could not write its file"
         self._job.do(FinishCheckpoint(barrier=pending.barrier, path=path, error=error))
         if error:
-            # Half of it is of no use, and may be what fills the disk.
+            # Half of it is useless, and may be what fills the disk.
             shutil.rmtree(attempt.partial, ignore_errors=True)
         else:
             await self._prune(directory, Path(path))

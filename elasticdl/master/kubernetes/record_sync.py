@@ -209,7 +209,7 @@ async def report_waiting(writer: RecordWriter, reason: str) -> None:
 
 
 async def _retry(write: Callable[[], Awaitable[None]], *, seconds: float) -> bool:
-    """Retries for so long, unless that is of no use. Returns true if it was written."""
+    """Retries for so long, unless the error is permanent. Returns true if it was written."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         try:

@@ -3,7 +3,7 @@
 A master whose machine is cut off does not know that it was replaced. When it is reached again, what it had to say is
 old, and those whom it would end are at work for the next one. So a master writes the uid of its pod into the record
 before anything else, and every later write of its holds only for the version of the record that it knows. A master that
-finds another uid there is replaced, and ends without a word.
+finds another uid there is replaced, and exits silently.
 
 Which of two may claim the record is decided by the cluster: it has one pod of the master's name at a time. Another
 pod claims nothing; and a claim holds only if there was no other claim since the pod was looked at. A pod whose own

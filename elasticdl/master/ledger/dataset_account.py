@@ -1,6 +1,6 @@
 """The account of one data set: what is done, held, waiting and untouched in its current epoch.
 
-Shards are taken in the order of a computed permutation, so one cursor says which have ever been given out.
+Shards are taken in the order of a computed permutation, so one cursor separates those leased before from the others.
 Every sample of those is done, held by a worker, or in the queue of what came back; the first are only
 counted, the others are as many ranges as workers hold. An epoch must be done before the next begins, so that
 the earlier ones need no memory at all. That is how the account of 10¹² samples is as small as that of 10³.
@@ -57,7 +57,7 @@ class DatasetAccount:
 
     @property
     def untouched(self) -> int:
-        """Samples of this epoch that have never been given out."""
+        """Returns the samples of this epoch that have never been leased."""
         return self.spec.size - self.issued
 
     @property
@@ -175,14 +175,12 @@ class DatasetAccount:
 
     def pass_to(self, epoch: int, place: int) -> int:
         """All shards of an epoch before a place in its order are done, and those of the epochs before it; none of them
-        was given out. Returns the samples newly done. A place that was passed before changes nothing.
+        was leased. Returns the samples newly done. A place that was passed before changes nothing.
         """
         if not 0 <= epoch < self.spec.epochs or not 0 <= place <= self.order.size:
             raise LedgerError(f"{self.spec.name} has no place {place} in epoch {epoch + 1}.")
         if self.held or self.queue:
-            raise LedgerError(
-                f"Shards of {self.spec.name} have been given out: it is not gone through in order."
-            )
+            raise LedgerError(f"Shards of {self.spec.name} have been leased: it is not trained in order.")
         done = 0
         while self.epoch < epoch:
             done += self._pass_shards(self.order.size)
@@ -407,9 +405,7 @@ class DatasetAccount:
             end = 0
             for low, high in waiting:
                 if not end <= low < high <= self.spec.size:
-                    found.append(
-                        f"{self.spec.name}: samples [{low}, {high}) are given out twice, or not there"
-                    )
+                    found.append(f"{self.spec.name}: samples [{low}, {high}) are leased twice, or missing")
                 end = max(end, high)
         return found
 

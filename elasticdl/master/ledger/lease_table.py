@@ -83,7 +83,7 @@ class LeaseTable:
         """Raises `LostLease` if no worker has it, or another one than the given."""
         account = self._accounts.get(lease_id)
         if account is None:
-            raise LostLease(lease_id, worker or "anybody")
+            raise LostLease(lease_id, worker or "any worker")
         holding = account.held[lease_id]
         if worker is not None and holding.worker != worker:
             raise LostLease(lease_id, worker)

@@ -409,7 +409,7 @@ class Ledger:
 
     @property
     def next_lease(self) -> int:
-        """The number that the next lease will get; those below it have been given out."""
+        """Returns the number of the next lease; smaller ones have been used."""
         return self.leases.next_number
 
     def lease_of(self, lease_id: int) -> Lease | None:
@@ -422,7 +422,7 @@ class Ledger:
         return self.accounts[dataset].to_do(most)
 
     def place(self, dataset: str) -> tuple[int, int]:
-        """The epoch and the place in its order up to which shards have been given out or passed."""
+        """Returns the epoch and the place in its order up to which shards have been leased or passed."""
         account = self.accounts[dataset]
         return account.epoch, account.cursor
 

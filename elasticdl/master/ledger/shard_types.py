@@ -39,7 +39,7 @@ class DatasetSpec:
     seed: int
     # The next epoch begins only when it is opened, and not as soon as this one is done.
     gated: bool = False
-    # The next epoch begins as soon as this one is given out, and not only when it is done: a program that makes
+    # The next epoch begins as soon as this one is leased, and not only when it is done: a program that makes
     # batches across shards would wait for the rest of a batch, and the epoch for that batch.
     overlapping: bool = False
     # So many failures of the program on one shard are borne; one more gives it up.

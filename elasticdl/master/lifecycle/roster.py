@@ -8,7 +8,7 @@ number, the share of the model they serve, which their replacement takes over.
 Failure modes
     Killed from outside (a signal, a preemption, a lost machine): replaced without limit; where the next one
     can work beside it, as soon as it is terminating, else when it has gone. From then on it gets nothing more to
-    do, in either case. Ended by its own error or for want of memory: replaced as often as
+    do, in either case. Ended by its own error or for lack of memory: replaced as often as
     --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with that
     error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
     A program of the user's own may end by itself, with 0: then its place is done, and stays empty.

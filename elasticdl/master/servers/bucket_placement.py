@@ -39,7 +39,7 @@ from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 
-# Steps of a plan that follow from each other without anybody having to do something first: few.
+# Steps of a plan that follow from each other without an action in between: few.
 _STEPS_AT_ONCE = 10
 # Buckets that a server copies at a time. A small model is copied within a second or two of a loss; of a large one, what
 # follows from the next loss does not have to wait for all of it.

@@ -32,7 +32,7 @@ class ShardFetches:
         self._connections[worker] = peer
 
     def note_fetched(self, leases: Iterable[int], peer: str) -> None:
-        """Shards that were given out without a token; again, to a call that was repeated over a new connection."""
+        """Notes shards that were leased without a token; again, to a call that was repeated over a new connection."""
         for lease in leases:
             fetched_by = self._fetched_by.setdefault(lease, peer)
             # Another address can repeat the call, too.

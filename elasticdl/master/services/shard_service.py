@@ -275,7 +275,7 @@ class ShardService(MasterServicer, ProgressServicer):
             log.warning(
                 "Shard %d was reported and %s.",
                 task,
-                "is not leased any more" if given else "never given out",
+                "is not leased any more" if given else "never leased",
             )
             return
         if error:
@@ -366,7 +366,7 @@ class ShardService(MasterServicer, ProgressServicer):
     ) -> pb.GetDatasetEpochResponse:
         name = request.dataset_name or _UNNAMED_TRAINING
         known = name in self._master.state.data.announced
-        # Counted from 1, as the public package's masters do; 0 before anything was given out.
+        # Counted from 1, as the public package's masters do; 0 before the first lease.
         return pb.GetDatasetEpochResponse(epoch=self._master.state.ledger.epochs_begun(name) if known else 0)
 
     async def get_shard_checkpoint(

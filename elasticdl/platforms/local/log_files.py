@@ -24,7 +24,7 @@ from pathlib import Path
 
 LOG_BYTES = 64 * 1024 * 1024
 
-# More than the lines anybody asks for, less than would be felt when read.
+# More than the lines a user requests, less than would be felt when read.
 _LONGEST_TAIL = 1024 * 1024
 
 # The last output is also kept in memory, for the message that says why a node ended.

@@ -10,7 +10,7 @@ Files (the job's token and its key) are written to a folder of this user alone, 
 Failure modes
     The connection ends, in whatever way: the node and its descendants are killed. Nothing arrives for
     `SILENCE_SECONDS`: the host is cut off, and the same happens, because the node is being replaced elsewhere. The
-    agent is killed: the kernel kills the node. A node that the kernel kills for want of memory ends with the
+    agent is killed: the kernel kills the node. A node that the kernel kills for lack of memory ends with the
     exit code for that.
 """
 
@@ -315,7 +315,7 @@ def cores() -> int:
 
 
 class MemoryKills:
-    """The kernel's count of processes that it has killed for want of memory: whether it rose in the last seconds."""
+    """The kernel's count of processes that it has killed for lack of memory: whether it rose in the last seconds."""
 
     def __init__(self) -> None:
         count = self._count()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Of the bytes of the last whole checkpoint, what the changes since then may add up to. Reading them takes time when
-# everybody waits, and by then there is little to be saved any more.
+# all nodes wait, and by then there is little to be saved any more.
 _SHARE = 0.5
 
 

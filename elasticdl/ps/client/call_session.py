@@ -118,7 +118,7 @@ class CallSession:
         accept: Callable[[int, Mask, Frame], Mask],
         begun: float,
     ) -> Mask:
-        """Asks everybody once; returns what is left."""
+        """Calls every server once; returns the calls that are left."""
         owners = routes.map.owners
         left = pending.copy()
         asked: dict[int, tuple[Connection, Mask, OutgoingCall]] = {}

@@ -101,7 +101,7 @@ class Coordinator:
             reply = await stub.Save(request)
             return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32), reply.complete
 
-        # Without all of the files the others are of no use: who still writes one stops.
+        # Without all of the files the others are useless: servers that still write one stop.
         saved = await self._all(addresses, save, all_or_none=True)
         return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
 
@@ -166,7 +166,7 @@ class Coordinator:
         }
         calls = [asyncio.ensure_future(call(stub, number)) for number, stub in stubs.items()]
         if not all_or_none:
-            # Everybody is asked, whatever others say to it.
+            # Every server is called, whatever others answer.
             await asyncio.gather(*calls, return_exceptions=True)
         try:
             replies = await asyncio.gather(*calls)

@@ -171,7 +171,7 @@ class ParameterClient:
         with self._session() as session:
             session.call(call_codec.PULL, everything(), pulled.prepare, pulled.accept)
             if pulled.unchanged.any() and not pulled.unchanged.all():
-                # Half a model is of no use: the rest too, though it may be known.
+                # Half a model is useless: pull the rest too, though it may be known.
                 pulled.forget()
                 session.call(call_codec.PULL, pulled.unchanged.copy(), pulled.prepare, pulled.accept)
         return pulled.values()

@@ -140,7 +140,7 @@ class TableRows:
     waiting_ids: Ids | None = None
     waiting_counts: NDArray[np.uint32] | None = None
     waiting_seen: NDArray[np.uint32] | None = None
-    # All rows of the bucket, or only those that may have changed; those who wait are always all there are.
+    # All rows of the bucket, or only those that may have changed; pending ids are always all there are.
     complete: bool = True
     # If these are not all: the ids whose rows were removed before these came.
     forgotten: Ids | None = None

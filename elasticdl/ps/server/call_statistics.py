@@ -103,7 +103,7 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._own = threading.local()
-        # For those who begin and those who ask; not for those who count.
+        # For new threads and for readers; not for counting threads.
         self._lock = threading.Lock()
         self._counting: list[tuple[threading.Thread, ThreadStatistics]] = []
         self._ended = ThreadStatistics()

@@ -449,7 +449,7 @@ class BucketStore:
             self._apply_waiting(history)
 
     def _adopt(self, attributes: Mapping[str, Any]) -> bool:
-        """The optimizer and the tables of those who had this before, if there are none here, or if a worker has said
+        """Takes the optimizer and the tables of the previous servers, if there are none here, or if a worker has said
         there what this job has, and not here yet. False: new slots.
         """
         kept = True

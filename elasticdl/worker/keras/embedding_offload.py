@@ -135,7 +135,7 @@ def check_read(moved: Iterable[MovedEmbedding], read: Iterable[Any]) -> None:
     names = [each.size.name for each in moved if id(_native(each.variable).handle) in handles]
     if names:
         raise UserError(
-            f"The model uses the values of the embedding {', '.join(names)} otherwise than by looking rows up, and "
+            f"The model uses the values of the embedding {', '.join(names)} in other ways than by looking rows up, and "
             "they were moved to the parameter servers.",
             hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )

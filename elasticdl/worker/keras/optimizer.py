@@ -103,7 +103,7 @@ class KerasOptimizer:
         if _is_legacy(self.native) and _computes_otherwise(kind, settings):
             raise UserError(
                 f"The optimizer of {self._name} is tf.keras.optimizers.legacy.{kind}, which with these settings "
-                f"computes otherwise than tf.keras.optimizers.{kind}, and parameter servers and tables have only the "
+                f"computes differently from tf.keras.optimizers.{kind}, and parameter servers and tables have only the "
                 "latter.",
                 hint=f"Use tf.keras.optimizers.{kind}, or train with --distribution_strategy=Local, without tables.",
             )

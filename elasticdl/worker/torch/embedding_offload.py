@@ -33,7 +33,7 @@ class _Moved:
     @property
     def weight(self) -> Any:
         raise UserError(
-            f"The model uses the values of the embedding {self.declaration.table} (its weight) otherwise than by "
+            f"The model uses the values of the embedding {self.declaration.table} (its weight) in other ways than by "
             "looking rows up, and they were moved to the parameter servers.",
             hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )

@@ -112,7 +112,7 @@ def step_with_rows(
 
 
 class _Shown:
-    """The gradients of rows by table, in the hands of handles while hooks run."""
+    """The gradients of rows by table, in their handles while hooks run."""
 
     def __init__(self, layers: Layers, gradients: Mapping[str, RowGradients]) -> None:
         """Maps gradients to layers. Of layers that share a table the first has the gradients."""

@@ -21,7 +21,7 @@ class EpochCallbacks:
         self._reporter = reporter
         self._epochs = epochs
         self._runner: CallbackRunner | None = None
-        # The epoch that callbacks are in, and the last whose end they have heard of.
+        # The epoch that callbacks are in, and the last whose end was reported to them.
         self._epoch = -1
         self._last_ended = -1
 

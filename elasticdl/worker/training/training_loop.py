@@ -126,7 +126,7 @@ class TrainingLoop:
                 except Exception as error:  # noqa: BLE001 - the one before it is what counts
                     log.warning("After the error: %s: %s", type(error).__name__, error)
 
-        # Servers and the master are waited for by themselves for longer than anybody should wait here.
+        # Calls to servers and to the master retry for longer than the exit should wait.
         words = threading.Thread(target=say, name="last-words", daemon=True)
         try:
             words.start()
@@ -487,7 +487,7 @@ class TrainingLoop:
         self._stall_watch.stop()
         self._stop_reading()
         if self._model is not None:
-            # The last step may be of no use to the job any more.
+            # The job may not need the last step any more.
             with contextlib.suppress(Abandoned):
                 self._model.settle()
         self._reporter.flush()

@@ -1,4 +1,4 @@
-"""Changes of the desired state while the master is away: none is lost to a later one without a word."""
+"""Changes of the desired state while the master is away: none is lost silently to a later one."""
 
 from __future__ import annotations
 

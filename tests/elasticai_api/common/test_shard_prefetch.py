@@ -1,4 +1,4 @@
-"""Shards that were fetched ahead are handed out one at a time like all others, and belong to others when not used."""
+"""Prefetched shards are handed out one at a time like all others, and are given back when not used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_several_in_one_call_each_handed_out_once(job: Any, train: Callable[...,
     service = build()
     assert train(service) == list(range(64))
     assert job.done("d") == 64
-    # Few are left at the end, so that they are given out one by one.
+    # Few are left at the end, so that they are leased one by one.
     assert job.service.fetches < 24
 
 

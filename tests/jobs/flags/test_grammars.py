@@ -142,7 +142,7 @@ def test_paths_are_kept(raw: str) -> None:
 @pytest.mark.parametrize("raw", [Path("s3://bucket/x"), "gs:/b", "S3:/b/c", Path("hdfs://host:9000/x")])
 @pytest.mark.parametrize("urls", [False, True])
 def test_urls_that_pathlib_has_shortened_are_rejected(raw: object, urls: bool) -> None:
-    with pytest.raises(BadValue, match="for want of a slash"):
+    with pytest.raises(BadValue, match="for lack of a slash"):
         FilePath(urls=urls).parse(raw)
 
 

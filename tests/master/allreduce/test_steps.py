@@ -160,7 +160,7 @@ def test_checkpoint_of_killed_writer_is_incomplete(toy_job: Any) -> None:
 
 
 def _program(toy_job: Any) -> Any:
-    """Two workers have the model of a program, whose calls came in the wrong order; a third stands by."""
+    """Two workers have the model of a program, whose calls came in the wrong order; a third is on standby."""
     job = toy_job(JobSettings(workers=2, allreduce=True, program="command"), sizes={"unused": 1})
     job.start_nodes()
     data = DatasetAnnouncement(

@@ -149,7 +149,7 @@ def test_lost_draining_server_is_not_replaced(job: Any) -> None:
 
 @pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
 def leaving(request: Any, toy_job: Any) -> Any:
-    """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
+    """A job of three servers, of which one is drained and is desired again before it has ended."""
     job = toy_job(JobSettings(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
     job.do(ScaleRole(role="ps", target=2))

@@ -161,7 +161,7 @@ def test_entries_that_cannot_be_used(plugin: Plugin, entry: dict[str, Any], beca
 
 
 class Server:
-    """Knows some tokens or certificates, one after the other, and answers everybody else with 401."""
+    """Knows some tokens or certificates, one after the other, and answers all others with 401."""
 
     def __init__(self, *, accepts: str, tls: ssl.SSLContext | None = None) -> None:
         self.accepts = accepts

@@ -40,7 +40,7 @@ def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
 
 
 class Api:
-    """Knows some pods, tells changes to those who watch, and takes or refuses new ones."""
+    """Knows some pods, reports changes to watchers, and takes or refuses new ones."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = list(pods)
@@ -651,7 +651,7 @@ def made(api: Api) -> list[str]:
 
 
 def test_a_place_of_a_program_leads_to_its_replacement_also_after_a_new_master() -> None:
-    """Which has not given out the addresses itself: they are in its journal."""
+    """A master that has not assigned the addresses itself: they are in its journal."""
     api = Api()
 
     async def scenario(platform: KubernetesPlatform) -> None:

@@ -221,7 +221,7 @@ class Job:
                 assert saved.rows == len(there)
 
     def go_back(self) -> None:
-        """The model is lost: everybody begins with the last checkpoint, on another number of servers."""
+        """The model is lost: all workers begin with the last checkpoint, on another number of servers."""
         if not checkpoint_folders.versions(self.folder):
             return
         self.begin(self.chance.randrange(1, 4))

@@ -68,10 +68,10 @@ def test_two_saves_of_one_file_do_not_mix(servers: Any, token: str, tmp_path: Pa
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_before_a_slow_disk_calls_do_not_pile_up(
+def test_saves_to_slow_disk_do_not_pile_up(
     servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, goes_on, sent_away = threading.Event(), threading.Event(), threading.Semaphore(0)
+    reached, goes_on, replaced = threading.Event(), threading.Event(), threading.Semaphore(0)
     add = ArrayFileWriter.add
 
     def slow(file: ArrayFileWriter, group: str, name: str, given: Array) -> None:
@@ -85,13 +85,13 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
         request = ps_pb2.SaveRequest(name="barrier", path=str(tmp_path / "file.edl"))
         saves = [stub.Save.future(request) for _ in range(2 * _THREADS)]
         for each in saves:
-            each.add_done_callback(lambda _: sent_away.release())
+            each.add_done_callback(lambda _: replaced.release())
         assert reached.wait(LONG_SECONDS)
         # Others are still answered.
         assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=LONG_SECONDS / 2).initialized
-        # Each that comes sends away the one that waits: all have come when but one waits, and one writes.
+        # Each new call replaces the waiting one: all have arrived when only one waits, and one writes.
         for _ in range(2 * _THREADS - 2):
-            assert sent_away.acquire(timeout=LONG_SECONDS)
+            assert replaced.acquire(timeout=LONG_SECONDS)
         goes_on.set()
         outcomes = [outcome(each) for each in saves]
         # The one that was asked for last, whichever that is.

@@ -110,7 +110,7 @@ def test_a_model_is_never_pulled_in_part(start_servers: Any) -> None:
     assert pulled.state.keys() == STATE.keys()
 
 
-def test_before_anybody_came(start_servers: Any) -> None:
+def test_pull_before_initialization_returns_nothing(start_servers: Any) -> None:
     client = start_servers(2).client()
     pulled = client.pull()
     assert not pulled.initialized

@@ -289,7 +289,7 @@ def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path
     assert store.master.status().rows == 10
 
 
-def test_ids_may_be_admitted_otherwise_than_before(start_servers: Any, tmp_path: Path) -> None:
+def test_restored_table_may_have_other_admission(start_servers: Any, tmp_path: Path) -> None:
     stopped = start_servers(1)
     client = stopped.client()
     client.initialize({}, {}, ADAM, [replace(TABLES[0], admit_after=3)])

@@ -1,4 +1,6 @@
-"""An optimizer of the user's own that fails while it updates: the job hears of it once, in the user's own terms."""
+"""An optimizer of the user's own that fails while it updates: it is reported to the job once, in the user's own
+terms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows and gradients may travel as float16 or bfloat16, rounded as everybody rounds."""
+"""Rows and gradients may travel as float16 or bfloat16, rounded as usual."""
 
 from __future__ import annotations
 
