@@ -49,7 +49,7 @@ class Trainer:
 
 
 class Link:
-    """A master that freezes the model as soon as it hears of a worker that stands still."""
+    """A master that freezes the model as soon as a worker has reached the barrier."""
 
     node = "worker-0"
 

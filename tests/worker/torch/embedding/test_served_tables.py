@@ -1,4 +1,4 @@
-"""A model with tables on real parameter servers: pushed in the background, counted when applied, pulled ahead."""
+"""A model with tables on real parameter servers: pushed in the background, counted when applied, prefetched."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -301,7 +301,7 @@ def test_values_are_pulled_every_so_many_batches(
     asynchronous: bool,
     pulls: int,
 ) -> None:
-    """`--get_model_steps`: before the first, the fourth and the seventh, and if pulled ahead, for the tenth."""
+    """`--get_model_steps`: before the first, the fourth and the seventh, and with prefetch, for the tenth."""
     model, own = served(asynchronous=asynchronous, pull_every=3)
     pull, used = model._client.pull, own.set_parameters
     pulled: list[Any] = []
