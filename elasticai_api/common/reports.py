@@ -1,13 +1,13 @@
-"""Tells the master how far the shards have come, without making the training wait.
+"""Reports the progress of shards to the master, without blocking the training.
 
-What is noted is sent by a thread of its own, one report at a time, at most five a second, where there are many workers
-more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. Where a report would be
-due before long, it goes along when a shard is asked for: what wakes a master costs more than what it does then.
-`flush` waits until all that was noted has been answered: before a worker takes it for the end of the data that it gets
-no shard, and when it ends. The same thread gives back prefetched shards that are not used (supply.py).
+A thread sends what was noted, one report at a time, at most five a second, and less often with many workers (pace.py);
+notes made meanwhile, ends of shards included, go with the next report. A report that is due soon goes along with a
+request for a shard: waking the master costs more than its work for a report. `flush` waits until all notes are
+acknowledged: before a worker takes the lack of a shard for the end of the data, and when it exits. The same thread
+gives back prefetched shards that are not used (supply.py).
 
-If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
-program by its next call here.
+While the master does not answer, reports wait. An error that ends the reporting for good is raised to the program by
+its next call here.
 """
 
 from __future__ import annotations

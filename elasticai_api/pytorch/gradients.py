@@ -1,19 +1,19 @@
 """All-reduce of gradients: the sums of one member become the mean of all, in flat buckets.
 
-Members weight by samples: the result is the mean over all samples of the step, however they are divided.
-The sums of this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent
-again when a peer dies on the way.
+Members weight by samples: the result is the mean over all samples of the step, however they are divided. The sums of
+this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent again when a
+peer dies on the way.
 
-Overlap: with a member's last micro-batch of a step, buckets are sent while the backward pass goes on, each when its
-gradients are there. Members may differ in that: buckets are sent in the same order in any case, and what else belongs
-to the step follows them.
+Overlap: with a member's last micro-batch of a step, buckets are sent during the backward pass, each when its gradients
+are complete. Members may differ in that: buckets are sent in the same order in any case, and the rest of the step
+follows them.
 
 Failure modes
-    A program changes gradients after its backward pass, because it clips them or has a second one: what was sent before
-    is not what it wants. The change shows in the versions of the tensors; all members then send all buckets again, and
-    the one whose program does that overlaps no more. Changes through `.data` show in no version. The first steps with
-    overlap are therefore on trial: nothing is sent early, and what would have been is compared with what is there in
-    the end. A peer dies during the backward pass: `reduce` reports that.
+    A program changes gradients after its backward pass, because it clips them or has a second one: the sent buckets are
+    wrong. The versions of the tensors show the change; all members then send all buckets again, and the member whose
+    program does that stops to overlap. Changes through `.data` show in no version. The first steps with overlap are
+    therefore on trial: nothing is sent early, and the buckets that would have been sent are compared with the final
+    ones. A peer dies during the backward pass: `reduce` reports that.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The master of one job: the state machine, its journal, and what has to be done about them.
+"""The master of one job: the state machine, its journal, and the effects of both.
 
-Commands come from the gRPC service (`master_service.py`), from the platform's events and from here. Each is
-applied, written to the journal and only then answered. Everything with an effect outside (starting nodes,
-freezing and saving the model, ending the job) is done by `reconcile`, which looks at the state, does what
-is missing, and may be repeated: a master that comes back after a kill just looks again.
+Commands come from the gRPC service (`master_service.py`), from the platform's events and from here. Each is applied,
+written to the journal and only then answered. Everything with an effect outside (starting nodes, snapshots and
+checkpoints, ending the job) is done by `reconcile`, which compares the state with what exists, does what is missing,
+and is idempotent: a restarted master just reconciles again.
 
 Failure modes
-    The journal cannot be written (a full disk): the job fails at once and says so; no call was answered. A
-    parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an
-    event of the platform, which makes the state machine give up the barrier. The platform is gone: so is the
-    job; the master ends.
+    The journal cannot be written (a full disk): the job fails at once with that error; no call was answered. A
+    parameter server does not answer while a snapshot is taken or saved: the master waits; an event of the platform
+    reports its death, upon which the state machine gives up the barrier. The platform fails: the job fails and the
+    master exits.
 """
 
 from __future__ import annotations

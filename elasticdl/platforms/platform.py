@@ -1,8 +1,7 @@
 """The platform of a job's nodes as the master uses it: starts and stops nodes, and reports their changes.
 
-An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master
-that was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what
-to do when one ends, is not decided here.
+An implementation lists all nodes that it knows, ended ones included, so that a restarted master learns of changes
+meanwhile. Everything else arrives as events. The master decides which node to start, and how to react when one ends.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The virtual clock: runs a workload under a policy.
 
-Time moves in whole seconds from event to event: arrivals, pods that start or are gone, jobs that finish,
-services that change, retries of the cluster's scheduler, and moments at which the policy is asked. The
-engine owns pods and machines; a policy only returns plans. A plan beyond the capacity of a machine is never
-carried out: its pods wait until there is room.
+Time moves in whole seconds from event to event: arrivals, pods that start or have gone, jobs that finish, services that
+change, retries of the cluster's scheduler, and calls of the policy. The engine owns pods and machines; a policy only
+returns plans. A plan beyond the capacity of a machine is never executed: its pods wait until there is room.
 
-A workload under a policy that leaves jobs waiting forever ends when nothing can happen any more; those
-jobs are reported as stuck.
+If a policy leaves jobs waiting forever, the run ends when nothing can happen any more; these jobs are reported as
+stuck.
 """
 
 from __future__ import annotations

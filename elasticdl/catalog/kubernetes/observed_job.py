@@ -1,10 +1,10 @@
-"""The state of a job on a cluster, concluded from its job record and from the pod of its master. Pure.
+"""The state of a job on a cluster, derived from its job record and from the pod of its master. Pure.
 
-A master has started when it has written its first status into the record. Until then there is no master that could
-act on a desired state: its pod waits, or its container exits and is restarted again and again (the pod's phase is
-Running meanwhile). A master whose machine is unreachable keeps its pod, which looks as if it ran, for minutes: the
-job is interrupted all the same. A master that runs, and has not written for longer than any master pauses, is stalled
-or cannot write any more, for example because its credentials are rejected. Only its log tells which.
+A master has started when it has written its first status into the record. Before that, no master can act on a desired
+state: its pod waits, or its container exits and is restarted repeatedly (the pod's phase is Running meanwhile). A
+master whose machine is unreachable keeps its pod, which appears to run, for minutes: the job counts as interrupted all
+the same. A running master that has not written for longer than any master pauses is stalled or cannot write any more,
+for example because its credentials are rejected. Only its log shows which.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Prometheus metrics of the controller and of what it sees of the cluster.
+"""Prometheus metrics of the controller and of its view of the cluster.
 
-What happens (decisions, steps, failures) is counted as it happens; what is (jobs, resources) is set by the loop every
-few seconds, so that a scrape costs nothing and reads nothing that is being changed.
+Events (decisions, steps, failures) are counted when they happen; states (jobs, resources) are set by the loop every few
+seconds, so that a scrape costs nothing and reads nothing that is being changed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Whose turn it is to write a journal that another master holds the lock of: decisions only, with the clock given.
+"""Decides when a master may write a journal whose lock another master holds. Decisions only, with the clock given.
 
-The lock alone does not tell. A file server keeps that of a lost machine for a minute and a half, or forever; and a pod
-whose object is gone may run on where the cluster cannot reach it. So two things must hold before a journal is taken
-without its lock: the cluster has no such pod any more; and there was no heartbeat in the lock's file for much
+The lock alone is not enough. A file server keeps that of a lost machine for a minute and a half, or forever; and a pod
+whose object is gone may continue to run where the cluster cannot reach it. So two things must hold before a journal is
+taken without its lock: the cluster has no such pod any more; and there was no heartbeat in the lock's file for much
 longer than a holder leaves between two, as watched from here, by one clock.
 
-A holder that wakes up after that (a machine that was cut off) looks at the lock's file before it writes again, and
+A holder that continues after that (its machine was disconnected) reads the lock's file before it writes again, and
 stops.
 """
 

@@ -1,22 +1,21 @@
-"""The master in a pod: what is in a job's folder on one machine is here in the job's record, a ConfigMap.
+"""The master in a pod. The content of a job's folder on one machine is here in the job's record, a ConfigMap.
 
 The record holds the job's spec and its desired state; the master writes its status and a snapshot of itself there
 (`elasticdl.jobs.job_record`). The journal is in the pod, so that it outlasts its container, or on a volume
 (--journal_dir), where it outlasts the pod.
 
-How it ends
-    A job that has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. One that has
-    failed: the pod must not be started again, so it is given a deadline that is over. Anything else (a kill, a fault of
-    ours) is no end: Kubernetes starts the container again, and the job goes on from its journal.
+Exit
+    The job has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. The job has failed:
+    the pod must not be restarted, so it gets a deadline in the past. After anything else (a kill, a bug), Kubernetes
+    restarts the container, and the job continues from its journal.
 
 Failure modes
-    The record cannot be written: the log tells, and the job ends as it does (`record_sync.py`). The account may not
-    read it, or may not look at pods: the last lines of the container say what right is missing, and the next start of
-    the container tries again. So it does where the API server takes back what it granted: one that has just started
-    may. Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's
-    pods (`record_writer.py`). Another master has the journal: waited for, and taken over where that is safe
-    (`journal_takeover.py`). Where that cannot be decided, the container ends and the next one waits on. None of these
-    ends the job.
+    The record cannot be written: an error in the log; the job continues (`record_sync.py`). The account may not read
+    the record or the pods: the last lines of the container name the missing right, and the next start of the container
+    retries, since an API server that has just started may refuse rights that it grants later. Another pod is the master
+    now: this one exits, and changes neither the record nor the job's pods (`record_writer.py`). Another master holds
+    the journal: this one waits, and takes it over where that is safe (`journal_takeover.py`). Where that cannot be
+    decided, the container exits and the next one waits. None of these ends the job.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 The order: restore the snapshot if it is of this job; find the checkpoint to roll back to on disk; list the nodes of the
 platform, and reconcile them with the roster; collect the reports of the workers (`reclaim.py`); ask the parameter
-servers for their generation and bucket map. Then the job goes on.
+servers for their generation and bucket map. Then the job continues.
 
-Failure modes: a snapshot of another job is refused with `UserError`. A checkpoint that is gone is logged; the training
-starts from scratch if the model is lost too. Workers that do not report in time are not waited for any longer.
+Failure modes: a snapshot of another job is refused with `UserError`. A missing checkpoint is logged; the training
+starts from scratch if the model is lost too. After a timeout the recovery continues without the missing reports.
 """
 
 from __future__ import annotations

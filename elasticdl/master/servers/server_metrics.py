@@ -1,11 +1,11 @@
 """Metrics of the parameter servers: their reports, and rates of the last seconds.
 
-Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
-one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
-the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it but which servers are unresponsive
-(`health/failure_detector.py`) and whether there is room for more copies, nothing is journaled, and a master that
-recovers asks again. When a job is over, what was reported last stays.
+Servers count from their start on and are polled about once a second. Three reports of each server are kept, the newest,
+one some seconds older and one older still: rates, durations of calls and hit ratios are the difference between the
+newest and the oldest of them. Counts before the first report that this master has are in no rate: they may cover hours.
+The metrics are for display: decisions use them only to detect unresponsive servers (`health/failure_detector.py`) and
+to check for room for more replicas, nothing is journaled, and a recovering master polls again. The last reports of a
+finished job are kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The data-shard calls of `elasticai_api`, the public package's and what ours adds, served from the ledger.
+"""The data-shard calls of `elasticai_api`, the public package's and ours, served from the ledger.
 
-The public client cannot wait: whatever is not a shard ends its loop. So a worker for which there is nothing now is held
-until there is something, or until it may end (`ProgramData.may_end`). It cannot say who it is either when it reports:
-the holder of the shard is meant. And it calls an error what is not an answer, and repeats it for minutes; so nonsense
-is answered politely, and written to the log.
+The public client cannot wait: any reply without a shard ends its loop. So the call of a worker without a shard is held
+until there is one, or until the worker may exit (`ProgramData.may_end`). Its reports do not name their sender: the
+holder of the shard counts. And it treats every failed call as an error, and repeats it for minutes; so invalid calls
+get a valid reply, and a line in the log.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The local process of a node that runs on another host: an ssh client, and the translation of what it reports.
+"""The local process of a node that runs on another host: an ssh client, and the translation of its reports.
 
-The keeper of the job starts it as any node (`platforms.local`). It starts ssh, which starts the agent on the host
-(`agent`), prints what the node prints, passes SIGTERM on, and ends as the node ended: with its exit code, or of its
-signal. When it is killed, the connection ends, and with that the node.
+The keeper of the job starts it like any node (`platforms.local`). It starts ssh, which starts the agent on the host
+(`agent`), prints the node's output, forwards SIGTERM, and ends as the node ended: with its exit code, or by its signal.
+When it is killed, the connection closes, and the agent kills the node.
 
-Two signals, of which nothing else dies here, say what no exit code can: that the node cannot start (`CANNOT_START`)
-and that its host was lost (`HOST_LOST`). The reason is in the file that the request names, for `ssh_platform`.
+Two signals that no other process here ends with report what no exit code can: the node cannot start (`CANNOT_START`),
+or its host was lost (`HOST_LOST`). The reason is in the file that the request names, for `ssh_platform`.
 """
 
 from __future__ import annotations

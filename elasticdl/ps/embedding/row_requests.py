@@ -1,7 +1,7 @@
-"""Rows of tables on their way: what is asked for, and what is given back.
+"""Requests for rows of tables, and their gradients.
 
-A `RowSource` (the client of parameter servers, tables of this process) is asked for different ids and
-answers in their order. Gradients go back the same way, one sum for each id.
+A `RowSource` (the client of parameter servers, tables of this process) receives different ids and returns rows in their
+order. Gradients go back the same way, one sum for each id.
 """
 
 from __future__ import annotations

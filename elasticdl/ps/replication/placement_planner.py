@@ -1,15 +1,15 @@
 """Plans the next map: when a server is lost, when servers join or drain, when one is hot. Pure decisions.
 
-`promote` answers a loss at once, with what the others have. `plan_moves` is asked again and again while things settle:
-each time it works out from the map of now where everything should end, and returns the next step of the way there, or
-the same map if there is nothing to do. As it starts from the map and what has been reported, and from nothing else, a
-master may come back in the middle.
+`promote` reacts to a loss at once, with the present replicas. `plan_moves` is called repeatedly while buckets migrate:
+each time it derives from the present map where everything should end, and returns the next step on the way there, or
+the same map if there is nothing to do. It uses only the map and the reported state, so a restarted master can continue
+in the middle.
 
-A step changes a bucket in one of these ways, none of which can lose what was acknowledged:
+A step changes a bucket in one of these ways, none of which can lose an acknowledged update:
 
-    a filling begins      the primary copies the bucket to a server, no role changes
-    a filling has ended   that server has a role from now on, and one that is not wanted any more has none
-    roles are swapped     between those that hold the bucket; nothing is copied
+    a migration begins    the primary copies the bucket to a server, no role changes
+    a migration ends      that server has a role from now on, and a superfluous one has none
+    roles are swapped     between servers that hold the bucket; nothing is copied
 
 Where the primary changes and lives, it hands over.
 """

@@ -1,8 +1,8 @@
-"""A parameter server as a node of its job: it joins the master, and does what the master wants of it.
+"""A parameter server as a node of its job: it joins the master, and follows its directives.
 
-What the master wants is in its newest directive: which generation of the model to hold, from which checkpoint
-(`generations.py`), and when to go. The master may be away at any time, for any time. The server goes on serving
-meanwhile, and comes back to the master as soon as that can be reached.
+The newest directive has the desired state: which generation of the model to hold, from which checkpoint
+(`generations.py`), and when to exit. The master may be unreachable at any time, for any time. The server continues to
+serve meanwhile, and reconnects as soon as the master can be reached.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The progress of a worker in its leases, and the leases that were shortened.
 
-At the end of an epoch the master asks for parts of leases that others could train (truncations). A worker agrees to end
-a lease earlier, but never before what it has already trained, and never inside a shard whose feed gives no order: of
-such a shard, a part cannot be accounted for.
+At the end of an epoch the master requests parts of leases for idle workers (truncations). A worker agrees to end a
+lease earlier, but never before samples that it has already trained, and never inside a shard whose feed gives no order:
+a part of such a shard cannot be accounted for.
 """
 
 from __future__ import annotations

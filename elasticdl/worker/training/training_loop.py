@@ -1,15 +1,15 @@
 """The training loop of a worker that runs a model definition.
 
 One thread computes; others lease and prefetch (`shard_source`, `batching`), report (`reporter`) and listen to the
-master (`master_link`). Between two batches the computing thread looks at the newest directive and does, in this
-order, what it asks for: end, start another generation, wait at a barrier, end epochs for callbacks, end leases early,
-evaluate, do a task; and only then the next batch.
+master (`master_link`). Between two batches the computing thread reads the newest directive and executes, in this
+order: exit, start another generation, wait at a barrier, end epochs for callbacks, shorten leases, evaluate, do a task;
+and only then it trains the next batch.
 
 Failure modes
-    Killed: the master requeues the rest of the leases; the parameter servers report what was pushed and not reported.
-    The program raises: what is part of the model is reported, if that is quick, then the traceback and the lease;
-    this process exits with 1. The definition cannot work (`UserError`): the master ends the job; exit code
-    EXIT_DEFINITION_ERROR. Out of memory: exit code EXIT_OUT_OF_MEMORY.
+    Killed: the master requeues the rest of the leases; the parameter servers report pushes that were not reported. The
+    program raises: pending progress is reported, if that is quick, then the traceback and the lease; this process exits
+    with 1. The definition cannot work (`UserError`): the master ends the job; exit code EXIT_DEFINITION_ERROR. Out of
+    memory: exit code EXIT_OUT_OF_MEMORY.
 """
 
 from __future__ import annotations
