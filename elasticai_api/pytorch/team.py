@@ -1,22 +1,23 @@
 """A member of a training by all-reduce: its loop over micro-batches, across failures of other members.
 
-The member asks `next` for a micro-batch, computes its gradients into `parameter.grad`, and says `done`. With its last
-one of a step it adds up with the others, and the optimizer steps. `next` has nothing when there is nothing to compute
-now: the training halts (an agreed pause, the end of an epoch that has to be looked at, the end), or no round is there.
+The member asks `next` for a micro-batch, computes its gradients into `parameter.grad`, and calls `done`. With its last
+micro-batch of a step it exchanges gradients with the others, and the optimizer steps. `next` returns None when there is
+nothing to compute now: the training is paused (an agreed pause, the end of an epoch with an evaluation, the end), or
+there is no round.
 
-What stays the same
+Invariants
     Step k trains the same micro-batches with any set of members; their gradients are weighted by samples; all members
     have the same state between two steps. A step is reported to the master only when every member is known to have made
-    it, so that each survivor has at least what the ledger says.
+    it, so that each survivor has at least the progress of the ledger.
 
 When the members change
-    All meet in the next round and tell how far they are. Some may have finished the step that others failed in: those
-    who are behind, and newcomers, get the state of the oldest that is furthest. What was computed of the unfinished
-    step is kept by who computed it, the rest is divided. A death costs what the dead one had computed of one step.
+    All members join the next round and report their progress. Some may have finished the step that others failed in:
+    members that are behind, and new ones, get the state of the oldest that is furthest. Members keep what they computed
+    of the unfinished step, the rest is divided. A death costs what the dead member had computed of one step.
 
 Agreements
     A pause is a barrier: at the same step for all. A member requests it with the numbers that are added up in a step,
-    and all halt after that step. The same goes for the change to a round with new members.
+    and all pause after that step. The same applies to the change to a round with new members.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The cached cluster: machines, pods, TrainingJobs, job records and priority classes, and what has changed of them.
+"""The cached cluster: machines, pods, TrainingJobs, job records and priority classes, and their changes.
 
-Changes come in one at a time, in any order. The planner's input is kept up to date with each of them, so that a
-plan after one change costs what that change costs. No Kubernetes client, no clock.
+Changes arrive one at a time, in any order. Each updates the planner's input, so that the cost of a plan after one
+change is that of the change. No Kubernetes client, no clock.
 
-A pod that is about to go counts as gone: its room has been given away already, to those for whom it goes. Counting it
-would take the same room from its job twice.
+A terminating pod counts as gone: its room has been assigned already, to the instances for which it was preempted.
+Counting it would take the same room from its job twice.
 
 Failure modes
-    An object that cannot be read (a machine with a negative capacity) is left out, logged once per version, and no
-    reason to stop planning for the others.
+    An object that cannot be read (a machine with a negative capacity) is skipped, and logged once per version; planning
+    for the others continues.
 """
 
 from __future__ import annotations

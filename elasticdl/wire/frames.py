@@ -1,24 +1,24 @@
-"""Messages that carry many numbers, over plain sockets: a small head, and a body that is never copied on its way.
+"""Messages with many numbers over plain sockets: a small head, and a body that is never copied.
 
-gRPC takes a message as one string of bytes: numbers are copied into it, framed, copied out of it, on both sides. Here a
-frame is sent from where its parts lie (`sendmsg`) and received where it is wanted (`recv_into`); both let other threads
-of the interpreter go on. On one connection there is one call at a time, answered in order; threads that want to call
-at once have a connection each.
+gRPC takes a message as one string of bytes: numbers are copied into it, framed, and copied out of it, on both sides. A
+frame is sent from the memory of its parts (`sendmsg`) and received into its destination (`recv_into`); both release the
+interpreter lock. A connection has one call at a time, answered in order; threads that call concurrently have a
+connection each.
 
-    frame     what it is: a method, or the status of an answer (u32) · bytes of the head (u32) · of the body (u64)
+    frame     its kind: a method, or the status of an answer (u32) · bytes of the head (u32) · of the body (u64)
               head · body
     opening   MAGIC, unencrypted · the TLS handshake, where the job has certificates · a frame with the token
 
-MAGIC comes before anything else so that a port can be shared with another protocol (`port_multiplexer.py`).
+MAGIC comes first so that another protocol can share the port (`port_multiplexer.py`).
 
-One thread may send while another receives. A plain socket is two things in one, an encrypted one is not: OpenSSL keeps
-one state for both directions, and Python lets other threads in while it works on it. So where a connection is encrypted
-no call waits in there: who has to wait does so outside, and lets the other direction have its turn.
+One thread may send while another receives. A plain socket allows this, an encrypted one does not: OpenSSL keeps one
+state for both directions, and Python lets other threads in while it works on it. So on an encrypted connection no call
+blocks inside OpenSSL: a thread waits outside, and lets the other direction have its turn.
 
-On one machine a body does not travel: it lies in memory that both sides see (`shared_memory.py`). Where a connection
-is used for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay;
-where frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A
-frame whose body lies there says so with its first bit, and where with the upper half of the body's size.
+On one machine a body is not sent: it is in memory that both sides have mapped (`shared_memory.py`). Where a connection
+has only calls, one after the other, the caller offers such memory as soon as a body was large enough to pay; where
+frames follow each other without an answer, the sender does so at first. The other side accepts or refuses. A frame with
+a body there has its first bit set, and the body's place in the upper half of its size.
 """
 
 from __future__ import annotations

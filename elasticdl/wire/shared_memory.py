@@ -1,12 +1,12 @@
-"""Memory that two processes of one machine see, for the bodies of frames between them.
+"""Memory that two processes of one machine map, for the bodies of frames between them.
 
-What goes through a socket is copied into the system and out of it again, in small pieces. Between processes of one
-machine the numbers can lie in memory that both have in sight, and the socket only says that they are there.
+A socket copies data into the system and out of it again, in small pieces. Between processes of one machine the numbers
+can be in memory that both have mapped, and the socket only carries their place.
 
-The client makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. A server
-that cannot open that, or finds another secret there, is elsewhere (another machine, another container), and refuses;
-then everything goes through the socket. Such memory has no name that could be left behind: it is gone with the
-processes that see it. It cannot be made smaller, so that looking at it never fails.
+The client creates the memory and offers it: by its process, its descriptor, and a secret that is written in it. A
+server that cannot open it, or finds another secret there, is elsewhere (another machine, another container), and
+refuses; then everything goes through the socket. Such memory has no name that could be left behind: it is freed with
+the processes that map it. It cannot be made smaller, so that reading it never fails.
 """
 
 from __future__ import annotations

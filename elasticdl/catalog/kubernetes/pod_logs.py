@@ -1,9 +1,9 @@
-"""The logs of a job's pods, read from the cluster: also those of pods that come later, until the job ends.
+"""Reads the logs of a job's pods from the cluster: also those of pods created later, until the job ends.
 
 A log is one response of the API server that lasts as long as its container. It ends with the container, though another
-one may follow in the same pod; it breaks off when the server restarts, and stays silent when the machine is lost. So
-a reader remembers its position, by the timestamps that the machine has put before the lines, and reads on from
-there as long as the pod may write more.
+one may follow in the same pod; it breaks off when the server restarts, and stalls when the machine is lost. So a reader
+remembers its position, by the timestamps that the machine has put before the lines, and continues there as long as the
+pod may write more.
 """
 
 from __future__ import annotations

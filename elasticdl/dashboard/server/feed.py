@@ -1,12 +1,12 @@
-"""Live documents: read while they are watched, and sent as what has changed.
+"""Live documents: read while they have viewers, and sent as changes.
 
 A document is a set of sections, each a JSON text. One reader serves all viewers of a document, and rests while there
-are none. Each reading that differs becomes an event with a number. A viewer that comes back names the last event it
-has seen (Last-Event-ID) and gets the events after it; if they are not kept any more, or the server was restarted, it
-gets the whole document.
+are none. Each reading that differs becomes an event with a number. A viewer that reconnects names the last event it has
+seen (Last-Event-ID) and receives the later ones; if they are no longer kept, or the server was restarted, it receives
+the whole document.
 
 Failure modes
-    A document cannot be read for a moment: the section `problem` says why, the others stay as they were.
+    A document cannot be read for a moment: the section `problem` has the reason, the others stay as they were.
 """
 
 from __future__ import annotations

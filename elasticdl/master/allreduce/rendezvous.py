@@ -1,17 +1,18 @@
 """Rendezvous: the rounds of a job whose workers exchange gradients among themselves.
 
-A plain state machine without clock or I/O. Workers that are ready come in; rounds come out: a number that only grows,
-and the members in the order of their ranks. A round is over as soon as a member is gone, leaves or joins; the
-others then meet in the next one, with everything they have. No process is restarted for it.
+A plain state machine without clock or I/O. Its input are ready workers; its output are rounds: a number that only
+grows, and the members in the order of their ranks. A round is over as soon as a member dies, leaves or joins; the
+others join the next one, with their state. No process is restarted for it.
 
 The oldest come first
-    A member's age is the first round in which it had the state of the training, which it says itself; so the order
-    outlives the master. The first member is the one that newcomers get the state from and that saves it.
+    A member's age is the first round in which it had the state of the training, which it reports itself; so the order
+    outlives the master. The first member sends the state to new ones, and saves it.
 
 Failure modes
-    A member dies: the platform says so, and the next round is without it at once. A connection breaks without a
-    death: a member says that the round is broken. Most often a death is about to be reported, so the same members meet
-    only after a moment (`PATIENCE`) without one. A member hangs: the others tell that they wait, and it does not.
+    A member dies: the platform reports it, and the next round is without it at once. A connection breaks without a
+    death: a member reports that the round is broken. Most often a death is about to be reported, so the same members
+    form a round again only after a moment (`PATIENCE`) without one. A member hangs: the others report that they wait,
+    and it does not.
 """
 
 from __future__ import annotations

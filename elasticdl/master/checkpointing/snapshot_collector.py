@@ -1,8 +1,9 @@
-"""Collects snapshots of the model that parameter servers still keep without need.
+"""Releases snapshots of the model that parameter servers keep without need.
 
-A snapshot is released as soon as it is written and evaluated (`checkpointer.py`). A master that is killed just before
-that, or whose call does not arrive, leaves it behind, and with it the memory of everything that has changed since. So
-servers are asked now and then what they keep, first when a master starts, and what the state does not need is released.
+A snapshot is released as soon as it is written and evaluated (`checkpointer.py`). If a master is killed just before
+that, or its call does not arrive, the snapshot stays, and with it the memory of everything that has changed since. So
+servers are polled for their snapshots now and then, first when a master starts, and those that the state does not need
+are released.
 """
 
 from __future__ import annotations

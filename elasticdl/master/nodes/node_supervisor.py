@@ -1,12 +1,12 @@
 """The node supervisor: starts, stops and observes the nodes of a job, and kills those that the failure detector names.
 
 The roster (`lifecycle/roster.py`) decides which nodes a job should have, the failure detector (`health/`) which of them
-have failed without exiting, the restart backoff when a replacement may start. This is where these decisions take
-effect, and where the platform's reports become commands of the job.
+have failed without exiting, the restart backoff when a replacement may start. The supervisor executes these decisions,
+and converts the platform's reports to commands of the job.
 
 Failure modes
-    The platform cannot be reached: starting and stopping wait for it, beside everything else; when it is gone for good,
-    its error ends the master. Nodes ended while no master ran: they are missing from the platform's list, and are
+    The platform cannot be reached: starts and stops wait for it, and nothing else does; a permanent error of the
+    platform ends the master. Nodes ended while no master ran: they are missing from the platform's list, and are
     observed as killed. A node to be stopped was never started: the platform will not report its end, so it is observed
     as stopped. Killing one node takes long: the other decisions are dropped, and made again by the next check.
 """

@@ -1,22 +1,22 @@
-"""Checkpoints on disk: which there are, whether they are whole, and how one comes into being.
+"""Checkpoints on disk: their folders, their validation, and their creation.
 
-    DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums, that of the ledger
+    DIR/version-1200/manifest.json   its content: step, files with their sizes and checksums, that of the ledger
     DIR/version-1200/ledger.json     the ledger at the same barrier (an export has none)
-    DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
+    DIR/version-1200/*.edl           parameters and optimizer slots, one file of each process that held some
 
-A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
-may have a base in turn (`chain`). It knows the checksum of the base's manifest, which has those of the files: another
-one under that name is not taken for it. A checkpoint that another one needs is never removed. One whose name is wanted
-for a new one, as when a job has gone back to an earlier step, steps aside:
+A checkpoint may store only the rows of its tables that have changed since an earlier one, its `base`, a folder beside
+it; that one may have a base in turn (`chain`). It stores the checksum of the base's manifest, which has those of the
+files: another checkpoint of that name is refused. A checkpoint that another one needs is never removed. If a new one
+needs its name, as after a rollback to an earlier step, it is renamed:
 
     DIR/version-1200.0a1b2c3d        the checksum of its manifest behind the name
 
-The newest of a folder is the one that was written last, whatever its step: in the folder of an earlier run a new one
-begins to count from 0 again, and a job that has lost its model rolls back. A checkpoint's number comes after all that
-are in its folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
+The newest checkpoint of a folder is the one that was written last, whatever its step: in the folder of an earlier run a
+new one begins to count from 0 again, and a job that has lost its model rolls back. Each has a number above those in its
+folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
 
-A checkpoint is written into a hidden neighbour (`partial_folders.py`) and renamed when all of it is on the disk, so
-whatever has the name of a checkpoint is one. The manifest is the last file written.
+A checkpoint is written into a hidden folder beside it (`partial_folders.py`) and renamed when all of it is on the disk,
+so every folder with the name of a checkpoint is complete. The manifest is the last file written.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
+"""A table: an embedding whose rows are keyed by any int64 id and created on first access.
 
-The work is done by the kernels (native/table.h), with the interpreter lock released: several threads may look up and
-update at once. Here arguments are checked, and errors are reported.
+The kernels (native/table.h) do the work, with the interpreter lock released: several threads may look up and update at
+once. This module checks arguments and reports errors.
 
-Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
-gives the rows of one, `put` takes them in, `delete` forgets them.
+Ids belong to buckets (`buckets_of`), the unit of migration and of snapshots: `export` returns the rows of one, `put`
+adds them, `delete` removes them.
 
-What is in a table depends on the updates that it got, in their order, and on nothing else: a lookup gives an id
-without a row the values that its row would start with, whether it makes that row or not. So a table elsewhere that gets
-the same updates is the same to the bit. Admission: with `admit_after` k an id gets its row with its k-th update; the
-gradients of those before have nowhere to go. Expiry: with `expire_after` n, `expire` removes the rows that were not
-updated in the last n steps.
+The content of a table depends only on its updates, in their order: a lookup returns for an id without a row the values
+that its row would start with, whether it creates the row or not. So a replica with the same updates is the same to the
+bit. Admission: with `admit_after` k an id gets its row with its k-th update; the gradients before that are dropped.
+Expiry: with `expire_after` n, `expire` removes the rows that were not updated in the last n steps.
 
-`freeze` makes a copy of a table as it is between two updates, to be looked up and exported while updates go on. Nothing
-is copied for it but what changes while it is there, some rows at a time; there may be several. Of two, `export` gives
-what has changed from one to the other: rows that are new or others, and the ids of those that are gone.
+`freeze` takes a copy-on-write snapshot of a table between two updates, for lookups and exports while updates continue.
+Only rows that change meanwhile are copied, some rows at a time; there may be several snapshots. `export` returns the
+difference of two: rows that are new or changed, and the ids of removed ones.
 
-A full server: rows that there are stay, are served and are trained. A lookup that needs new ones is refused.
+A full server keeps, serves and trains its rows. It refuses lookups that need new ones.
 """
 
 from __future__ import annotations

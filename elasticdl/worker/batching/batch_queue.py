@@ -1,13 +1,13 @@
-"""Batches made by a thread of their own, a few ahead of the one that is being computed with.
+"""A queue of batches, made by a thread a few batches before they are needed.
 
-The loop must wait for a batch *or* for a directive, so it asks whether one is `ready`, is nudged when one comes, and
-`take`s it; who has nothing else to wait for just iterates. What the making raises (an error in the feed, a corrupt
-file) is raised where the batches are taken, with the traceback it had, after the batches before it.
+The loop must wait for a batch *or* for a directive, so it checks whether one is `ready`, is nudged when one arrives,
+and `take`s it; a caller that waits for nothing else just iterates. Errors of the making thread (in the feed, a corrupt
+file) are raised where the batches are taken, with their traceback, after the batches before them.
 
-Making batches ahead pays where the machine has something to spare while one is computed with. Where the computing
-takes every core, a second thread only gets in its way: OpenMP's threads wait for each other by spinning, and all of
-them wait for the one that has to share its core. There a batch is made when it is asked for, as in a plain loop,
-unless that takes too large a part of the time (`Pace`).
+Prefetching batches pays where the machine has cores to spare during the computation. Where the computation takes every
+core, a second thread slows it down: OpenMP's threads wait for each other by spinning, and all of them wait for the one
+that has to share its core. There a batch is made when it is taken, as in a plain loop, unless that takes too large a
+part of the time (`Pace`).
 """
 
 from __future__ import annotations

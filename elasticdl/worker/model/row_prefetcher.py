@@ -1,10 +1,9 @@
-"""The rows of the next batch, pulled while this one is computed with.
+"""Prefetches the rows of the next batch while the present one is computed.
 
-What a layer will ask for is known only when it asks. But most models look up what their features are, or some columns
-of them, and that can be seen: the ids that a lookup asked for are compared with the features of the batch (`learn`),
-and where they were the same, the next batch's are taken to be so too. When a lookup comes, it gets what was pulled
-ahead only if that was pulled for exactly the ids it asks for; otherwise it goes its own way, and what it asks for is
-compared again. So nothing can be wrong, only faster.
+The ids of a lookup are known only when a layer calls it. But most models look up their features, or some columns of
+them: the ids of a lookup are compared with the features of the batch (`learn`), and where they were the same, those of
+the next batch are expected to be the same too. A lookup gets prefetched rows only if they were pulled for exactly its
+ids; otherwise it pulls them itself, and its ids are compared again. So results cannot be wrong, only faster.
 """
 
 from __future__ import annotations
