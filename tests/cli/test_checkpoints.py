@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def test_describe(elasticdl: Any, folder: Path) -> None:
+def test_describe_shows_tables_of_checkpoint(elasticdl: Any, folder: Path) -> None:
     result = elasticdl("checkpoints", "describe", str(folder))
     assert result.code == 0, result.err
     lines = result.out.splitlines()
@@ -100,7 +100,7 @@ def test_a_single_file(elasticdl: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--slots"]])
-def test_export(elasticdl: Any, folder: Path, tmp_path: Path, flags: list[str]) -> None:
+def test_export_writes_rows_of_table(elasticdl: Any, folder: Path, tmp_path: Path, flags: list[str]) -> None:
     output = tmp_path / "user.parquet"
     result = elasticdl("checkpoints", "export", str(folder), str(output), "--table=user", *flags)
     assert result.code == 0, result.err

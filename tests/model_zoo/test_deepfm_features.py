@@ -18,7 +18,7 @@ def test_all_features_are_numbers_and_categories(data: list[str]) -> None:
     assert parse(data).features == [*NUMBERS, *CATEGORIES]
 
 
-def test_some(data: list[str]) -> None:
+def test_named_features_are_selected(data: list[str]) -> None:
     assert parse([*data, "--features=I13,C1"]).features == ["I13", "C1"]
 
 

@@ -83,6 +83,6 @@ def test_planted_word_in_a_tracked_file_is_found(tmp_path: Path) -> None:
         ("docs/images/packages.svg", False),
     ],
 )
-def test_scope(path: str, checked: bool) -> None:
+def test_path_is_in_scope(path: str, checked: bool) -> None:
     assert (ROOT / path).is_file()
     assert is_checked(path) == checked

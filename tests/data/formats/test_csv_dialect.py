@@ -100,7 +100,7 @@ def test_quotes_can_mean_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "gbk", "utf-8-sig"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
+def test_given_encoding_is_used(tmp_path: Path, encoding: str) -> None:
     word = "北京" if encoding == "gbk" else "Zürich"
     path = write(tmp_path, f"1,{word}\n2,b\n", encoding=encoding)
     assert rows_of(path, {"encoding": encoding}) == [["1", word], ["2", "b"]]

@@ -17,7 +17,7 @@ from elasticai_api.errors import MasterError, TokenError
 Train = Callable[..., list[int]]
 
 
-def test_alone() -> None:
+def test_program_without_master_uses_alone_master() -> None:
     assert isinstance(build_master_client(), AloneMaster)
 
 

@@ -140,7 +140,7 @@ def test_checkpoint_and_restore(job: Any, train: Train) -> None:
     assert not service.restore_shard_from_checkpoint("nonsense")
 
 
-def test_reset(job: Any, train: Train) -> None:
+def test_reset_data_set_starts_from_the_beginning(job: Any, train: Train) -> None:
     service = _service()
     train(service, shards=6)
     service.reset_dataset()

@@ -82,7 +82,7 @@ def test_reporting_by_hand() -> None:
     assert _checkpoint(service)["doing"] == []
 
 
-def test_samplers() -> None:
+def test_samplers_yield_all_indices() -> None:
     assert list(ElasticSampler(_service())) == list(range(50)) * 2
     batches = list(ElasticBatchSampler(_service(num_epochs=1)))
     assert batches[0] == [0, 1, 2, 3]

@@ -266,7 +266,9 @@ def certificates() -> dict[str, tuple[str, str]]:
     return {name: certificate(name) for name in ("first", "second")}
 
 
-def test_certificates(plugin: Plugin, tmp_path: Path, certificates: dict[str, tuple[str, str]]) -> None:
+def test_expired_plugin_certificate_is_renewed(
+    plugin: Plugin, tmp_path: Path, certificates: dict[str, tuple[str, str]]
+) -> None:
     """The newer one comes with a new connection."""
     plugin.prints(
         *(

@@ -182,7 +182,7 @@ def test_master_and_parameter_servers_may_use_their_whole_memory_limit() -> None
     assert memory(node_pod(spec, worker("ps-0", memory_doublings=1))) == ("2048Mi", "3Gi")
 
 
-def test_priorities() -> None:
+def test_pods_have_priority_class_of_their_role() -> None:
     spec = job(worker_pod_priority="high=0.5", master_pod_priority="high", ps_pod_priority="")
     classes = [
         node_pod(spec, worker(f"worker-{place + 9}", place=place, places=4))["spec"]["priorityClassName"]
@@ -411,7 +411,9 @@ def account(pod: dict[str, Any]) -> tuple[str | None, bool]:
         ),
     ],
 )
-def test_accounts(fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]) -> None:
+def test_pods_have_service_account_of_their_role(
+    fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]
+) -> None:
     spec = job(service_account=flag, cluster_spec_json=json.dumps(fields), num_ps=1)
     pods = [master_pod(spec), node_pod(spec, worker("ps-0")), node_pod(spec, worker())]
     assert [account(pod) for pod in pods] == accounts

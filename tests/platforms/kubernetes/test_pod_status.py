@@ -138,7 +138,7 @@ def test_stopped_pod_that_vanished_is_not_failed(name: str) -> None:
     assert node_status(pod(name), gone=True, stopped=True).reason is EndReason.STOPPED
 
 
-def test_evicted() -> None:
+def test_evicted_pod_counts_as_killed() -> None:
     document = pod("running")
     document["status"] = {
         "phase": "Failed",

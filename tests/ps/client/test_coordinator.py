@@ -136,7 +136,7 @@ def test_lost_server_is_logged_in_one_line(
     assert "\n" not in line
 
 
-def test_status(start_servers: Any, token: str) -> None:
+def test_status_of_all_servers_is_returned(start_servers: Any, token: str) -> None:
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     servers.stores[1].close(4)
@@ -148,7 +148,7 @@ def test_status(start_servers: Any, token: str) -> None:
     assert statuses[0].bytes == 4 * statuses[0].parameters > 0
 
 
-def test_flushing(start_servers: Any, token: str) -> None:
+def test_flush_applies_collected_gradients(start_servers: Any, token: str) -> None:
     servers = start_servers(2, grads_to_wait=10)
     client = servers.client()
     client.initialize(MODEL, {}, SGD)

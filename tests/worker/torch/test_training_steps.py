@@ -114,7 +114,7 @@ class Partly(nn.Module):
         return self.norm(self.frozen(self.shared(features))) * self.derived
 
 
-def test_names(make_definition: Any) -> None:
+def test_parameters_and_state_are_named_by_module(make_definition: Any) -> None:
     trainer = TorchTrainer(
         Partly(), make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
     )

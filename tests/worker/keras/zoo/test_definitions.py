@@ -87,7 +87,7 @@ def test_digits_with_arguments(digits: Path) -> None:
     "model_def",
     ["mnist_functional_api.mnist_functional_api.custom_model", "mnist_subclass.mnist_subclass.custom_model"],
 )
-def test_mnist(written: Callable[..., Reader], model_def: str) -> None:
+def test_mnist_models_learn(written: Callable[..., Reader], model_def: str) -> None:
     trainer = load(model_def)
     reader = written(480)
     losses = train(trainer, reader, epochs=3, batch_size=16)

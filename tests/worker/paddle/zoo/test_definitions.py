@@ -61,7 +61,7 @@ def check_program(trainer: Trainer, example: Batch, folder: Path) -> None:
     np.testing.assert_allclose(outputs.numpy(), trainer.predict(example)["output"], rtol=1e-4, atol=1e-5)
 
 
-def test_recommendation(tmp_path: Path) -> None:
+def test_recommendation_beats_mean_and_is_exported(tmp_path: Path) -> None:
     make_movielens_like(tmp_path / "ratings", rows=6000, test_rows=600, users=300, movies=200)
     training, testing = (open_reader(str(tmp_path / "ratings" / part)) for part in ("train", "test"))
     trainer = trainer_of("recommendation.paddle_recommendation")

@@ -51,7 +51,7 @@ class Listener:
         self.heard.append((epoch, logs))
 
 
-def test_events(trainer_with: Any) -> None:
+def test_callback_receives_model_params_and_events(trainer_with: Any) -> None:
     listener = Listener()
     runner = run(trainer_with(listener))
     runner.fire("on_train_begin", {})

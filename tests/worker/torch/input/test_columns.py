@@ -50,7 +50,7 @@ def records(count: int) -> list[dict[str, int]]:
     return [{"x": number} for number in range(count)]
 
 
-def test_positions(memory_reader: Any) -> None:
+def test_column_batches_know_their_positions(memory_reader: Any) -> None:
     batches = batches_of(memory_reader(records(100)), 10, 20)
     assert [(b.position, b.size, b.last, b.atomic) for b in batches] == [
         (14, 4, False, False),
