@@ -241,7 +241,7 @@ class JobStatus:
     # The generation of the desired state (`jobs/desired.py`) that the master has acted on, and the result.
     observed_generation: int = json_field("observedGeneration", default=0)
     desired_result: DesiredResult = json_field("desiredResult", default_factory=DesiredResult)
-    # Asked to pause, and nothing is left to be saved before the pods are deleted.
+    # The job was asked to pause, and has saved everything: its pods can be deleted.
     is_ready_to_pause: bool = json_field("readyToPause", default=False)
     # Batches whose gradients were not finite, and therefore had no effect.
     non_finite_batches: int = json_field("batches_without_effect", default=0)
