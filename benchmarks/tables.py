@@ -58,14 +58,14 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
             {
                 "lookup, ours": (batches, lambda each: ours.gather(each)),
                 "lookup, plain": (batches, lambda each: plain.gather(each, ahead=False)),
-                "lookup, plain and fetched ahead": (batches, lambda each: plain.gather(each, ahead=True)),
+                "lookup, plain with prefetch": (batches, lambda each: plain.gather(each, ahead=True)),
                 "places known": (places, plain.gather_places),
                 "Adagrad, ours": (
                     batches,
                     lambda each: ours.update(each, gradients[: len(each)], learning_rate=0.01, unique=True),
                 ),
                 "Adagrad, plain": (batches, lambda each: plain.adagrad(each, gradients, ahead=False)),
-                "Adagrad, plain and fetched ahead": (
+                "Adagrad, plain with prefetch": (
                     batches,
                     lambda each: plain.adagrad(each, gradients, ahead=True),
                 ),
@@ -74,7 +74,7 @@ def run(*, quick: bool, repeat: int) -> list[Result]:
         )
     results = []
     for what in ("lookup", "Adagrad"):
-        for peer in ("plain", "plain and fetched ahead"):
+        for peer in ("plain", "plain with prefetch"):
             result = Result(
                 benchmark=NAME,
                 case=f"{what}, {peer}",

@@ -91,7 +91,7 @@ def build_editable(
 
 
 def _remove_hook(wheel: Path) -> None:
-    """Of an editable install only the path of the tree remains."""
+    """Removes the import hook of an editable installation: only the path of the tree remains."""
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     path = next(name for name in files if name.endswith(".pth"))
@@ -134,7 +134,7 @@ def _state_of_sources(settings: Settings) -> str:
 
 
 def _put(content: bytes, path: Path) -> None:
-    """In place of an older one, which a running process may have loaded."""
+    """Writes a file in place of an older one, which a running process may have loaded."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_bytes(content)
     fresh.chmod(0o755)

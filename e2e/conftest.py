@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def wait_until(condition: Callable[..., Any], what: str) -> Any:
-    """Looks often at first, and then less and less, so as not to take the time of those who are waited for.
+    """Looks often at first, and then less and less, so as not to slow down the processes that are waited for.
 
     The condition is called without arguments; those that are made in a loop have defaults for what they hold on to.
     """

@@ -1,8 +1,8 @@
 """`python -m e2e.gated_loop [--with_compiler] MODULE ARGUMENTS...`: a loop with an elastic controller that can be held.
 
 Runs the module as `python -m MODULE` would. When it has made as many steps as the file `hold` says, while there is
-one, it does not go on to the next batch, and says so by a file `held-STEPS-NODE`. Who is sent away meanwhile does go
-on: it leaves.
+one, it does not go on to the next batch, and says so by a file `held-STEPS-NODE`. A worker that is drained meanwhile
+does exit on: it leaves.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ def test_member_killed_in_every_phase_is_replaced(
     """While the model is evaluated, in the middle of a step, and between two epochs."""
     for phase in ("evaluate", "epoch-0"):
         gates.hold(phase)
-    # Slowly enough that the evaluation does not come with the end of the epoch, however late the master hears of steps.
+    # Slowly enough that the evaluation does not come with the end of the epoch, however late steps are reported to the
+    # master.
     job = _start_together(
         start_team, gates, "--evaluation_steps=3", environment={"ELASTICDL_TEST_SLOW": "0.05"}
     )
@@ -271,9 +272,9 @@ def test_own_training_loop_survives_kills(start_job: Callable[..., Job], gates: 
     _hold(gates, 30)
     _wait_held(job, gates, 30, *_members(job))
     assert programs.pid_of(job, "worker-0") == before
-    # One more than a step has batches: it stands by, never gets the model, and must not save the one it began with.
+    # One more than a step has batches: it is on standby, never gets the model, and must not save the one it began with.
     assert job.command("jobs", "scale", "loop", "--num_workers=4").returncode == 0
-    _until(job, lambda: programs.pid_of(job, "worker-6"), "one stands by")
+    _until(job, lambda: programs.pid_of(job, "worker-6"), "one is on standby")
     (gates.folder / "hold").unlink()
     programs.assert_exact(job, dataset=_UNNAMED, epochs=3, size=1797)
     assert calm.wait() == 0, calm.output
@@ -281,7 +282,7 @@ def test_own_training_loop_survives_kills(start_job: Callable[..., Job], gates: 
     trained, expected_model = (torch.load(tmp_path / f"{name}.pt") for name in ("loop", "calm"))
     for name, tensor in expected_model.items():
         torch.testing.assert_close(trained[name], tensor, rtol=1e-2, atol=1e-3)
-    # One for the killed, two for those who were sent away, one more than at the start.
+    # One for the killed, two for the drained ones, one more than at the start.
     assert programs.nodes(job, "worker") == {f"worker-{number}" for number in range(7)}
     expected, found = _printed(calm), _printed(job)
     # 57 batches an epoch, three a step, with any number of members.

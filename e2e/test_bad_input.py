@@ -21,7 +21,7 @@ def test_data_that_is_not_there(bench: Bench) -> None:
     )
 
 
-def test_validation_data_that_is_not_there(bench: Bench) -> None:
+def test_missing_validation_data_is_refused(bench: Bench) -> None:
     bench.train("--validation_data=nowhere/at/all").refused(
         "--validation_data: There is no file or folder", "nowhere", "hint: "
     )
@@ -133,7 +133,7 @@ def test_a_checkpoint_that_is_not_there(bench: Bench) -> None:
         ("worker.edl", "worker.edl should have"),
     ],
 )
-def test_a_checkpoint_that_is_cut_short(bench: Bench, plain_checkpoint: Path, file: str, words: str) -> None:
+def test_truncated_checkpoint_is_refused(bench: Bench, plain_checkpoint: Path, file: str, words: str) -> None:
     damaged = _copy(plain_checkpoint, bench.folder / "damaged")
     content = (damaged / file).read_bytes()
     (damaged / file).write_bytes(content[: len(content) // 2])
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_is_cut_short(bench: Bench, plain_checkpoint: Path, fi
     )
 
 
-def test_a_checkpoint_with_a_file_missing(bench: Bench, plain_checkpoint: Path) -> None:
+def test_checkpoint_with_missing_file_is_refused(bench: Bench, plain_checkpoint: Path) -> None:
     damaged = _copy(plain_checkpoint, bench.folder / "damaged")
     (damaged / "worker.edl").unlink()
     bench.train(f"--checkpoint_dir_for_init={damaged}").refused("worker.edl", "is missing", str(damaged))

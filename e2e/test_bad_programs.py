@@ -22,7 +22,7 @@ def test_a_module_that_imports_what_is_not_there(bench: Bench) -> None:
     )
 
 
-def test_a_model_function_that_raises(bench: Bench) -> None:
+def test_error_of_model_function_fails_the_job(bench: Bench) -> None:
     bench.definition(("    torch.manual_seed(0)", "    raise RuntimeError('my own words')"))
     bench.train().failed("custom_model failed", "in custom_model", "RuntimeError: my own words")
 

@@ -29,7 +29,7 @@ def test_random_kills_leave_exact_audit(start_gated: Callable[..., Any], gates: 
     gates.wait_for("train")
     while kills:
         assert job.process.poll() is None, job.output + job.logs()
-        # The servers' death sends everybody back to the last checkpoint, so they die less often.
+        # The servers' death rolls all workers back to the last checkpoint, so they die less often.
         weights = {"worker": 6, "master": 3, "ps": 1}
         alive = job.processes()
         if not alive:

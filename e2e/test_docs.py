@@ -12,5 +12,5 @@ from e2e.pages import PAGES, follow
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_commands_of_page_work(page: Path, tmp_path: Path) -> None:
     follow(page, tmp_path, seconds=580)

@@ -112,7 +112,9 @@ def _release(gates: Gates, point: str) -> None:
 # -- calm ----------------------------------------------------------------------------------------------------
 
 
-def test_iris_while_workers_come_and_go(start_iris: Callable[..., Job], gates: Gates, tmp_path: Path) -> None:
+def test_iris_estimator_trains_while_workers_are_scaled(
+    start_iris: Callable[..., Job], gates: Gates, tmp_path: Path
+) -> None:
     _set_holds(gates, "fetch", MIDDLE)
     (gates.folder / "hold-fetch-worker-1").write_text("10")
     job = start_iris()
@@ -145,7 +147,7 @@ def test_iris_while_workers_come_and_go(start_iris: Callable[..., Job], gates: G
         role, _, index = node.rpartition("-")
         assert given[node]["TF_CONFIG"]["task"] == {"type": role, "index": int(index)}
         assert given[node]["WORKER_TYPE"] == role
-    # All of them trained, also the one that was sent away.
+    # All of them trained, also the drained one.
     for node in ("chief-0", "worker-0", "worker-1"):
         assert "Loss for final step" in programs.log(job, node)
     assert list((tmp_path / "iris-ckpts").glob("model.ckpt-*.index"))
@@ -156,7 +158,7 @@ def test_iris_while_workers_come_and_go(start_iris: Callable[..., Job], gates: G
 
 def test_each_role_killed_in_every_phase(start_iris: Callable[..., Job], gates: Gates) -> None:
     """While they start, all of them; in the middle one after the other, each replacement at work before the next; at
-    the end, when all is trained and saved, and the processes of those who train have only to end.
+    the end, when all is trained and saved, and the training processes have only to exit.
     """
     gates.hold("start")
     job = start_iris()

@@ -52,7 +52,7 @@ def disk(bench: Bench, request: pytest.FixtureRequest) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("disk", [256], indirect=True)
-def test_full_disk_under_journal(bench: Bench, disk: Disk) -> None:
+def test_journal_on_full_disk_fails_the_job(bench: Bench, disk: Disk) -> None:
     bench.home = disk.folder / "home"
     gate = bench.folder / "gate"
     gate.touch()

@@ -114,7 +114,7 @@ def test_a_master_killed_under_an_ordinary_script(start_script: Callable[..., Jo
 # -- programs that fail --------------------------------------------------------------------------------------
 
 
-def test_last_output_of_a_program_that_fails(start_script: Callable[..., Job]) -> None:
+def test_job_prints_last_output_of_failed_program(start_script: Callable[..., Job]) -> None:
     text = "for n in range(100): print('line', n)\nraise SystemExit('the disk is on fire')\n"
     job = start_script(text, "--relaunch_on_worker_failure=0")
     assert job.wait() == 1
@@ -139,7 +139,9 @@ def test_a_program_that_crashes_in_a_loop(start_script: Callable[..., Job], tmp_
     programs.assert_nothing_left(job)
 
 
-def test_a_program_that_fails_once(start_script: Callable[..., Job], tmp_path: Path, gates: Gates) -> None:
+def test_program_that_fails_once_is_relaunched(
+    start_script: Callable[..., Job], tmp_path: Path, gates: Gates
+) -> None:
     text = f"from pathlib import Path\np = Path({str(tmp_path / 'once')!r})\nif not p.exists(): p.touch(); 1 / 0\n"
     job = start_script(text + SCRIPT)
     assert job.wait() == 0, job.output
@@ -147,7 +149,7 @@ def test_a_program_that_fails_once(start_script: Callable[..., Job], tmp_path: P
     assert programs.nodes(job, "worker") == {"worker-0", "worker-1"}
 
 
-def test_a_program_that_is_not_there(bench: Bench) -> None:
+def test_missing_program_is_refused(bench: Bench) -> None:
     bench.run("train", "--job_command=no-such-program --width 3").refused(
         "there is no program 'no-such-program'"
     )

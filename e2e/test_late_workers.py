@@ -22,7 +22,7 @@ def test_job_ends_while_worker_still_imports(bench: Bench) -> None:
     bench.definition(("\nimport torch\n", SLOW))
     bench.train("--num_workers=2", "--job_name=late").succeeded("Exact: every sample")
     log = (bench.home / "jobs" / "late" / "logs" / "worker-1.log").read_text()
-    assert "There is nothing to do for this worker: it ends before it has begun." in log
+    assert "Exiting: there is no work for this worker." in log
 
 
 def test_leader_suspended_before_its_start_is_replaced(start_gated: Callable[..., Job], gates: Gates) -> None:

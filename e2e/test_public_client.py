@@ -173,7 +173,9 @@ def test_two_sizes_of_one_data_set(start_program: Callable[..., Job]) -> None:
     programs.assert_nothing_left(job)
 
 
-def test_an_estimator_with_all_its_roles(start_job: Callable[..., Job], tmp_path: Path) -> None:
+def test_estimator_with_all_roles_trains_with_public_client(
+    start_job: Callable[..., Job], tmp_path: Path
+) -> None:
     """The program of the guide, chief, worker, parameter server and evaluator, with the public package. With ours it is
     run by `test_estimator_jobs`.
     """

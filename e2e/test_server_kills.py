@@ -159,7 +159,7 @@ def test_all_servers_killed_at_once_restore_last_checkpoint(
     processes = job.processes()
     for name in ("ps-0", "ps-1"):
         processes[name].send_signal(signal.SIGKILL)
-    # One of those who come in their place.
+    # One of their replacements.
     job.kill("ps-2")
     wait_until(lambda: job.status()["generation"] > 1, "the model is lost")
     gates.release("epoch-1")

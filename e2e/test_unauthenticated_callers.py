@@ -125,7 +125,7 @@ def test_caller_without_token_is_rejected_at_every_port(start_held: Callable[...
     for token in (None, "", "that-of-another-job"):
         refused = {_answer(given["MASTER_ADDR"], call, token) for call in ALL_CALLS}
         assert refused == {grpc.StatusCode.UNAUTHENTICATED}
-    # Without a token there are data shards, and nothing else, not for those who have it either.
+    # Without a token there are data shards, and nothing else, not for callers that have it either.
     token = (job.folder / "token").read_text().strip()
     for call in ALL_CALLS - SHARD_CALLS:
         assert _answer(given["DLROVER_MASTER_ADDR"], call, token) is grpc.StatusCode.UNIMPLEMENTED
@@ -178,7 +178,7 @@ def test_late_report_of_dead_worker_is_ignored(
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     for words in (
         f"Shard {task.task_id} was reported and is not leased any more.",
-        "Shard 12345 was reported and never given out.",
+        "Shard 12345 was reported and never leased.",
     ):
         # The reply to a call may precede the log line.
         wait_until(lambda words=words: words in programs.log(job, "master"), f"the master says {words}")
@@ -196,7 +196,7 @@ def test_late_report_of_dead_worker_is_ignored(
         (199, "The data set numbers has 199 samples for one worker and 200 for another."),
     ],
 )
-def test_a_size_that_cannot_be(
+def test_unauthenticated_invalid_size_is_refused(
     start_held: Callable[..., Job],
     gates: Gates,
     stubs: Callable[..., tuple[Any, Any]],
@@ -219,7 +219,9 @@ def test_a_size_that_cannot_be(
 
 
 @pytest.mark.parametrize("size", [0, 2**63])
-def test_a_program_that_gives_such_a_size(start_job: Callable[..., Job], tmp_path: Path, size: int) -> None:
+def test_program_with_invalid_dataset_size_fails(
+    start_job: Callable[..., Job], tmp_path: Path, size: int
+) -> None:
     text = PROGRAM.replace("dataset_size=200", f"dataset_size={size}")
     (tmp_path / "train.py").write_text(text)
     command = f"env PYTHONPATH={ROOT} {sys.executable} {tmp_path}/train.py"

@@ -1,4 +1,4 @@
-"""What can go wrong between a training program and the master of its job, in words for the program's author.
+"""Errors between a training program and the master of its job, worded for the program's author.
 
 Nothing here is retried: what passes by waiting (a master that restarts) is waited for, and never comes up as an error
 before the patience of the connection is used up.

@@ -51,7 +51,7 @@ class JobFailed(UserError):
 
 
 class JobHandle:
-    """One job, on this machine or on a cluster. Made by `elasticdl.train`, `elasticdl.job` and `elasticdl.jobs`.
+    """A job, on this machine or on a cluster. Made by `elasticdl.train`, `elasticdl.job` and `elasticdl.jobs`.
 
     Attributes:
         name: The name of the job.
@@ -67,7 +67,7 @@ class JobHandle:
         self.name = JobRun.of_folder(reference).job
         self._reference = reference
         self._namespace = namespace
-        # Of a job that a thread of this process runs.
+        # The runner of a job in a thread of this process.
         self._runner: LocalRunner | None = None
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class JobHandle:
         return run_async(self.status_async)
 
     async def status_async(self) -> JobStatus:
-        """As `status`, for an event loop."""
+        """Like `status`, for an event loop."""
 
         async def read(job: Job) -> JobStatus:
             from elasticdl.catalog.local.master_client import MasterAway
@@ -176,7 +176,7 @@ class JobHandle:
         return run_async(lambda: self.wait_async(timeout, quiet=quiet))
 
     async def wait_async(self, timeout: float | None = None, *, quiet: bool = True) -> JobResult:
-        """As `wait`, for an event loop. `await job` is `await job.wait_async()`."""
+        """Like `wait`, for an event loop. `await job` is `await job.wait_async()`."""
         try:
             status = await asyncio.wait_for(self._wait(quiet=quiet), timeout)
         except asyncio.TimeoutError:
@@ -221,7 +221,7 @@ class JobHandle:
         return run_async(lambda: self.result_async(timeout))
 
     async def result_async(self, timeout: float | None = None) -> JobResult:
-        """As `result`, for an event loop."""
+        """Like `result`, for an event loop."""
         result = await self.wait_async(timeout)
         if result.exit_code != ExitCode.SUCCESS:
             raise JobFailed(result)
@@ -248,7 +248,7 @@ class JobHandle:
         return run_async(lambda: self.scale_async(num_workers=num_workers, num_ps=num_ps))
 
     async def scale_async(self, *, num_workers: int | None = None, num_ps: int | None = None) -> str:
-        """As `scale`, for an event loop."""
+        """Like `scale`, for an event loop."""
 
         async def change(job: Job) -> str:
             await self._check_started(job)
@@ -272,7 +272,7 @@ class JobHandle:
         return run_async(lambda: self.stop_async(reason))
 
     async def stop_async(self, reason: str = "JobHandle.stop") -> JobResult:
-        """As `stop`, for an event loop."""
+        """Like `stop`, for an event loop."""
 
         async def stop(job: Job) -> None:
             await self._check_started(job)
@@ -291,7 +291,7 @@ class JobHandle:
         run_async(self.resume_async)
 
     async def resume_async(self) -> None:
-        """As `resume`, for an event loop."""
+        """Like `resume`, for an event loop."""
         await self._with_job(lambda job: job.resume())
         self._runner = None
 

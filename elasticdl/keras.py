@@ -194,7 +194,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
     def _rows(self, ids: Any, training: Any) -> Any:
         """The row of each of some ids."""
         if self.fixed is not None:
-            # Whatever they are: Keras 3 tries a model that is exported with numbers of its own.
+            # Any values: Keras 3 calls an exported model with numbers of its own.
             return self.fixed(tf.cast(ids, tf.int64))
         if not ids.dtype.is_integer:
             raise UserError(
@@ -245,7 +245,7 @@ class Embedding(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def _give(self, ids: Any, inverse: Any, gradients: Any) -> Any:
         table, lookups = self._way()
-        # What TensorFlow hands over is its own memory, and gone after this call: the sums are ours.
+        # TensorFlow's buffer is freed after this call: the sums are ours.
         values = sum_by(inverse, gradients, len(ids))
         lookups.add(table, RowGradients(ids=np.array(ids), values=values))
         return np.float32(0)
@@ -357,7 +357,7 @@ def _same_form(forms: Iterable[tuple[Any, Any]], values: Any) -> Any:
 
 
 def as_table_initializer(given: Any, *, rows: int = 0, width: int = 0) -> Initializer:
-    """What Keras or a user of tables says, as tables know it; `UserError` if they do not.
+    """Converts an initializer of Keras, or of a user of tables, for tables; `UserError` if they do not support it.
 
     `rows` and `width`: of the matrix that Keras would make, for initializers that go by them. The number of rows of a
     table is unknown: initializers that need it (0) get the default of tables.

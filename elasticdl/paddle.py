@@ -37,7 +37,7 @@ from elasticdl.ps.embedding.unique_ids import sum_by, take_rows
 
 __all__ = ["Embedding", "batched", "load_state", "state_of", "step", "table_layers"]
 
-# What is done with the gradients of a lookup's rows.
+# The consumer of the gradients of a lookup's rows.
 Give = Callable[[Array], None]
 
 
@@ -87,7 +87,7 @@ class Embedding(nn.Layer):  # type: ignore[misc]
             expire_after=expire_after,
         )
         self.declaration.spec("embedding")
-        # Its number is of no use. By it an optimizer is known to be one for this layer.
+        # Its number is not used. It shows whether an optimizer is for this layer.
         self.handle = self.create_parameter([1], default_initializer=nn.initializer.Constant(0.0))
         self._joined: tuple[str, Lookups] | None = None
         self._alone: _Alone | None = None

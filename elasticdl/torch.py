@@ -42,12 +42,12 @@ log = logging.getLogger("elasticdl.torch")
 
 _MODES = ("sum", "mean", "sqrtn")
 
-# What is done with the gradients of a lookup's rows.
+# The consumer of the gradients of a lookup's rows.
 Give = Callable[[Array], None]
 
 
 class TableLayer(nn.Module):  # type: ignore[misc]
-    """What both layers have in common: a table, and the way to its rows."""
+    """The common part of both layers: a table, and the way to its rows."""
 
     def __init__(
         self,
@@ -174,8 +174,9 @@ class Embedding(TableLayer):
 
 
 class EmbeddingBag(TableLayer):
-    """One row for each bag of ids, put together of theirs: their sum, their mean, or their sum by the root of their
-    number. With weights, w: the sum of w·row, by that of w ("mean"), or by the root of that of w² ("sqrtn").
+    """One row for each bag of ids, combined from their rows: their sum, their mean, or their sum divided by the root of
+    their number. With weights, w: the sum of w·row, divided by that of w ("mean"), or by the root of that of w²
+    ("sqrtn").
 
     A bag without ids has zeros.
     """
@@ -244,7 +245,7 @@ def _gathered(found: LookupResult, device: Any) -> Any:
         # The different ones alone make the way to the device.
         rows = torch.from_numpy(np.require(found.rows, requirements="W")).to(device)
         return rows.index_select(0, torch.from_numpy(found.inverse).to(device))
-    # Whatever a definition has made the usual.
+    # The default type may have been changed by a definition.
     out = torch.empty(len(found.inverse), found.rows.shape[1], dtype=torch.float32, device="cpu")
     take_rows(found.rows, found.inverse, out=out.numpy())
     return out

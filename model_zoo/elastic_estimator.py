@@ -1,4 +1,4 @@
-"""What the Estimator programs of this zoo have in common: the three things that make an Estimator elastic.
+"""The common part of this zoo's Estimator programs: the three things that make an Estimator elastic.
 
 `ShardIndices` turns shards, which the master of the job hands out, into sample indices for `tf.data`, and remembers
 which samples were read but not trained yet. When a parameter server dies, TensorFlow recreates the session of a worker
@@ -33,7 +33,7 @@ class ShardIndices:
         self._batch_size = batch_size
         # Handed out and not trained; the head of it is trained next.
         self._held: deque[int] = deque()
-        # Of these, what has not been read yet.
+        # The indices that have not been read yet.
         self._ahead: deque[int] = deque()
         self._readers = itertools.count(1)
         self._reader = 0
@@ -75,7 +75,7 @@ class ElasticDataShardReportHook(tf.estimator.SessionRunHook):
 
 
 class KeepServedModelHook(tf.estimator.SessionRunHook):
-    """In a chief, before it restores a checkpoint: saves the model that the parameter servers hold, if they do."""
+    """Saves, in a chief, the model that the parameter servers hold before it restores a checkpoint."""
 
     def __init__(self, config: tf.estimator.RunConfig) -> None:
         self._config = config

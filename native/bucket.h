@@ -7,9 +7,9 @@
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
 // hardly ever looked at, and the row's number. It is between 75 and 88 % full and grows by a sixth, from the rows.
 //
-// A bucket can be seen as it was when its table was frozen (`Claim`), as often and by as many as like. Nothing is copied
-// for that at first. A chunk that is about to be changed is copied away if a claim wants it as it is, and so is what
-// else changes: the index if rows are removed, which gives rows other numbers, and what was seen of ids that wait.
+// A bucket can be read as it was when its table was frozen (`Claim`), by any number of readers. Nothing is copied at
+// first. A chunk is copied before its next change if a claim needs it, and so is other changing state: the index if
+// rows are removed, which renumbers rows, and the pending ids.
 
 #pragma once
 
@@ -32,7 +32,7 @@
 
 namespace elasticdl {
 
-// Where things are in a row. The same for all rows of a table.
+// The layout of a row. The same for all rows of a table.
 struct Layout {
   std::size_t width, slots;
   bool counts_steps, tracks_seen;
@@ -85,10 +85,10 @@ struct Sighting {
   std::uint32_t count, seen;
 };
 
-// What was seen of the ids of a bucket, with what it takes in the budget.
+// The pending ids of a bucket, with their bytes in the budget.
 class Sightings {
  public:
-  // What one takes in a std::unordered_map, about.
+  // The approximate bytes of an entry of a std::unordered_map.
   static constexpr std::size_t kBytes = 48;
 
   using Map = std::unordered_map<std::int64_t, Sighting>;
@@ -105,7 +105,7 @@ class Sightings {
     return found == map_.end() ? nullptr : &found->second;
   }
 
-  // Forgotten at once, if there is no memory for it.
+  // Dropped at once if there is no memory for it.
   void set(std::int64_t id, Sighting sighting, Budget* budget) {
     budget_ = budget;
     if (map_.count(id) || budget->reserve(kBytes)) map_[id] = sighting;
@@ -140,8 +140,8 @@ class Sightings {
   Budget* budget_ = nullptr;
 };
 
-// Where a table's chunks and indexes lie. Chunks that are kept for claims are by themselves: when the last of them is
-// released, their memory is free at once.
+// The allocators of a table's chunks and indexes. Chunks that are kept for claims have their own: when the last of them
+// is released, their memory is free at once.
 struct Memory {
   Memory(std::size_t chunk, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(chunk, budget) {}
 
@@ -149,13 +149,13 @@ struct Memory {
   Shelves indexes;
 };
 
-// How often a table has been frozen, and which of the times were the last two marks: what has changed since one of these
-// is known row by row, and of other times chunk by chunk.
+// How often a table has been frozen, and which of the freezes were the last two marks: changes since a mark are known
+// row by row, and since other freezes chunk by chunk.
 struct Freezes {
   std::uint32_t count = 0, mark = 0, mark_before = 0;
 };
 
-// Someone's wish to see a bucket as it was at a freeze.
+// A reader's claim to see a bucket as it was at a freeze.
 struct Claim {
   std::uint32_t freeze;  // they are numbered from 1 on
   std::uint32_t rows;
@@ -183,7 +183,7 @@ class Bucket {
 
   void prefetch_chunk(std::uint32_t number) const { __builtin_prefetch(chunks_.data() + (number >> shift_)); }
 
-  // The number of the row that is most likely that of the hash, without looking at it; kNone if there is none for sure.
+  // Returns the row that most likely has the hash, without reading it; kNone if there certainly is none.
   std::uint32_t guess(std::uint64_t hash) const {
     return search(index_, hash, [](std::uint32_t) { return true; });
   }
@@ -193,9 +193,9 @@ class Bucket {
     return search(index_, hash, [&](std::uint32_t number) { return layout.id(row(number, bytes)) == id; });
   }
 
-  // Calls `use` with the rows of one of so many parts. Which these are the index knows, without a look at the others. They
-  // come in the order of their numbers: in that of the index they would pile up in that of another bucket, which takes
-  // them in while it grows.
+  // Calls `use` with the rows of one of so many parts. The index knows them without reading the others. They come in
+  // the order of their numbers: in that of the index they would cluster in the index of another bucket, which grows
+  // while it receives them.
   template <class Use>
   void visit_part(std::uint32_t part, std::uint32_t parts, std::size_t bytes, Use use) const {
     std::vector<std::uint32_t> found;
@@ -213,15 +213,15 @@ class Bucket {
     chunk.changed |= std::uint32_t(1) << place(number);
   }
 
-  // Room for rows that are about to come into an empty bucket: its index is made once, and not again and again as it
-  // grows. Without memory for that, it grows.
+  // Reserves room for rows of an empty bucket: its index is allocated once, and not again and again as it grows.
+  // Without memory for that, it grows.
   void expect(std::size_t rows, Memory& memory, Budget* budget) {
     if (rows_ || rows > kMostRows) return;
     index_.replace(index_size(rows), memory.indexes, budget);
     chunks_.reserve((rows + chunk_rows() - 1) >> shift_);
   }
 
-  // A new row with nothing in it but its id; kNone if there is no memory for it.
+  // Adds an empty row with its id; kNone if there is no memory for it.
   std::uint32_t add(std::int64_t id, std::uint64_t hash, const Freezes& freezes, const Layout& layout, Memory& memory,
                     Budget* budget) {
     if (rows_ == kMostRows) return kNone;
@@ -229,7 +229,7 @@ class Bucket {
     if (rows_ == chunks_.size() << shift_) {
       char* fresh = memory.rows.take();
       if (!fresh) return kNone;
-      // By an eighth, for a vector by itself would double.
+      // Grows by an eighth, since a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
       chunks_.push_back(Chunk{fresh, freezes.count, 0});
     }
@@ -239,7 +239,7 @@ class Bucket {
     return rows_++;
   }
 
-  // Removes rows, closes the gaps with the last ones, and gives back what is no longer needed. Returns how many.
+  // Removes rows, fills the gaps with the last ones, and frees unused memory. Returns their number.
   template <class Condition>
   std::uint32_t remove_if(Condition condition, const Freezes& freezes, const Layout& layout, Memory& memory,
                           Budget* budget) {
@@ -270,7 +270,7 @@ class Bucket {
       index_.clear();
     } else if (!rebuild(kept, layout, memory, budget, is_claimed)) {
       if (is_claimed) throw std::bad_alloc();
-      // No memory for a smaller index beside the old one: the old one will do.
+      // No memory for a smaller index beside the old one: keep that.
       std::memset(&index_[0], 0, index_.size() * sizeof(std::uint32_t));
       fill_index(layout);
     }
@@ -283,11 +283,11 @@ class Bucket {
     std::vector<Forgotten>().swap(forgotten_);
   }
 
-  // -- ids that wait for a row -----------------------------------------------------------------------------------
+  // -- pending ids ------------------------------------------------------------------------------------------------
 
   const Sightings& sightings() const { return *sightings_; }
 
-  // To change them.
+  // For changes.
   Sightings& sightings(const Freezes& freezes) {
     if (sightings_written_ != freezes.count) {
       std::shared_ptr<const Sightings> copy;
@@ -301,7 +301,7 @@ class Bucket {
     return *sightings_;
   }
 
-  // -- as it was --------------------------------------------------------------------------------------------------
+  // -- snapshots ---------------------------------------------------------------------------------------------------
 
   void claim(std::uint32_t freeze) { claims_.push_back(Claim{freeze, rows_}); }
 
@@ -339,15 +339,15 @@ class Bucket {
   bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since, const Freezes& freezes) const {
     const Chunk& chunk = chunk_of(number >> shift_, claim.freeze);
     if (chunk.written < since) return false;
-    // Bits are those since the last mark before the chunk was written, which must not be later than what is asked for.
+    // Bits are those since the last mark before the chunk was written, which must not be later than the requested one.
     const bool too_late = since < freezes.mark_before || (since < freezes.mark && freezes.mark <= chunk.written);
     return too_late || chunk.changed >> place(number) & 1;
   }
 
-  // Whether more has happened since a freeze than that rows have changed, come, and been forgotten one by one.
+  // Whether there were other changes since a freeze than updated, new and removed rows.
   bool was_reset(std::uint32_t since) const { return emptied_ >= since || forgotten_from_ > since; }
 
-  // The ids whose rows were removed between an earlier freeze and the claim's; some may be back.
+  // The ids whose rows were removed between an earlier freeze and the claim's; some may exist again.
   std::vector<std::int64_t> forgotten(const Claim& claim, std::uint32_t since) const {
     std::vector<std::int64_t> found;
     for (const Forgotten& each : forgotten_)
@@ -360,7 +360,7 @@ class Bucket {
  private:
   static constexpr std::uint32_t kNumber = (1u << 24) - 1;
 
-  // Of so many rows one may be remembered as forgotten, a byte a row; and a few of however few.
+  // One of so many rows may be remembered as removed, a byte a row; and a few in any case.
   static constexpr std::uint32_t kForgottenShare = 16, kForgottenAnyway = 32;
 
   std::uint32_t chunk_rows() const { return std::uint32_t(1) << shift_; }
@@ -412,7 +412,8 @@ class Bucket {
     index[at] = tag_of(hash) << 24 | (number + 1);
   }
 
-  // For so many rows with room for a sixth more; a large one is of one of few sizes, with room for at least a 32nd.
+  // An index for so many rows with room for a sixth more; a large one has one of few sizes, with room for at least a
+  // 32nd.
   static std::size_t index_size(std::size_t rows) {
     const std::size_t wanted = rows * 4 / 3 + 8;
     if (wanted * sizeof(std::uint32_t) < Shelves::kLeast) return wanted;
@@ -431,7 +432,7 @@ class Bucket {
       insert(index_, hash_of(layout.id(row(number, bytes))), number);
   }
 
-  // Before rows get other numbers. True if it is gone.
+  // Keeps the index before rows are renumbered. True if it was moved away.
   bool leave_index_to_claims() {
     std::shared_ptr<const Zeros> left;
     for (Claim& claim : claims_) {

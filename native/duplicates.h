@@ -1,9 +1,8 @@
-// What a worker does with the ids of a batch: finds those that are different, and sums the gradients of those that are
-// the same.
+// Operations of a worker on the ids of a batch: finds the different ones, and sums the gradients of equal ones.
 //
-// Ids are first put in the order of their buckets. The hash table in which one bucket's are compared then fits the
-// nearest cache whatever the size of the batch, and the different ids come out as servers want them: the ids of a
-// bucket side by side.
+// Ids are first sorted by bucket. The hash table in which one bucket's are compared then fits the nearest cache
+// whatever the size of the batch, and the different ids are in the order that servers need: the ids of a bucket side by
+// side.
 
 #pragma once
 
@@ -23,9 +22,9 @@
 
 namespace elasticdl {
 
-// Writes the different ids to `different`, bucket by bucket and in each in the order of their first sight; and for each
-// id, where in that order it is, to `inverse`. Returns how many are different. There is room for n of them, and one
-// before them that may be read.
+// Writes the different ids to `different`, bucket by bucket and in each in the order of their first occurrence; and the
+// place of each id in that order to `inverse`. Returns the number of different ids. There is room for n of them, and
+// one before them that may be read.
 inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint32_t buckets, std::int64_t* different,
                                std::int64_t* inverse) {
   if (n >= std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many ids in one call");
@@ -62,8 +61,7 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
     while (size < 2 * std::size_t(to - from)) size *= 2;
     const std::uint32_t mask = std::uint32_t(size - 1);
     std::fill_n(table.begin(), size, 0);
-    // Counted from 1: 0 stands for nothing, so that what is new and what is not take the same way, which no processor
-    // could foretell.
+    // Counted from 1: 0 means empty, so that new and known ids take the same branch, which no processor could predict.
     std::int64_t* const first = different + found - 1;
     std::uint32_t count = 0;
     for (std::uint32_t item = from; item < to; ++item) {
@@ -86,17 +84,17 @@ inline std::size_t find_unique(const std::int64_t* ids, std::size_t n, std::uint
   return found;
 }
 
-// Throws unless all of them are from 0 to count - 1. Without a branch for each: one that is not leaves its sign.
+// Throws unless all of them are from 0 to count - 1. Without a branch for each: an invalid one sets the sign.
 inline void check_places(const std::int64_t* which, std::size_t n, std::size_t count) {
   std::uint64_t any = 0;
   for (std::size_t i = 0; i < n; ++i) any |= std::uint64_t(which[i]) | (std::uint64_t(count) - 1 - std::uint64_t(which[i]));
   if (any >> 63) throw std::out_of_range("there is no such row");
 }
 
-// How many rows are on their way from memory at once.
+// The number of rows prefetched at once.
 constexpr std::size_t kRowsAhead = 16;
 
-// sums[which[i]] += rows[i], in order. `width` 0: it is known only at run time.
+// sums[which[i]] += rows[i], in order. `width` 0: known only at run time.
 template <std::size_t width, class In>
 INSIDE void add_rows(const std::int64_t* which, const In* rows, std::size_t n, std::size_t given, float* sums) {
   const std::size_t numbers = width ? width : given;
@@ -138,7 +136,7 @@ void sum_rows(const std::int64_t* which, const In* rows, std::size_t n, std::siz
   add_rows_of(which, rows, n, width, sums);
 }
 
-// out[i] = rows[which[i]]: what a model sees of the rows of different ids.
+// out[i] = rows[which[i]]: the rows that a model sees, of those of different ids.
 template <std::size_t width>
 void copy_rows(const std::int64_t* which, const float* rows, std::size_t n, std::size_t given, float* out) {
   const std::size_t numbers = width ? width : given;

@@ -1,4 +1,4 @@
-// float16 and bfloat16, in which rows and gradients may travel. Rounded to nearest, ties to even, as everybody does.
+// float16 and bfloat16, the transport types of rows and gradients. Rounded to nearest, ties to even, as usual.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace elasticdl {
 
-// Only names for two bytes: nothing is computed in them.
+// Names for two bytes: nothing is computed in these types.
 struct Half {
   std::uint16_t bits;
 };
@@ -63,8 +63,8 @@ inline float widen(Half number) {
   return float_of(sign | (rest >= 0x7c00u ? special : bits_of(size)));
 }
 
-// How many numbers are NaN or infinite: the exponent has all its bits. Counted in blocks, in numbers as wide as those
-// that are looked at, for the compiler to do several at once.
+// Returns how many numbers are NaN or infinite: the exponent has all its bits. Counted in blocks, in integers of the
+// same width, so that the compiler can vectorize.
 template <class Count, class Numbers, class Condition>
 std::size_t count_in_blocks(const Numbers* numbers, std::size_t n, Condition condition) {
   constexpr std::size_t block = 4096;

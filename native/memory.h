@@ -1,9 +1,9 @@
-// Where the memory of tables comes from: a budget that several tables share, slabs of which a table's rows are given out
-// in equal pieces, and shelves of such slabs for indexes.
+// The memory of tables: a budget that several tables share, slabs from which a table's rows are allocated in equal
+// pieces, and shelves of such slabs for indexes.
 //
 // Rows never move to grow, so nothing is copied and nothing is held twice. A slab is a range of addresses, which memory
-// fills as it is used; what is full becomes huge pages, without which most of the time of a lookup in a large table
-// goes into finding out where the row is. A slab none of whose pieces is in use goes back to the system.
+// fills as it is used; full parts become huge pages, without which most of the time of a lookup in a large table is
+// spent on address translation. A slab without used pieces is returned to the system.
 
 #pragma once
 
@@ -37,7 +37,7 @@ class Budget {
     return true;
   }
 
-  // Also beyond the limit: for what cannot be refused.
+  // Takes memory also beyond the limit, for updates that cannot be refused.
   void demand(std::size_t bytes) { used_.fetch_add(bytes, std::memory_order_relaxed); }
 
   void release(std::size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
@@ -61,7 +61,7 @@ class Slabs {
     for (auto& [start, slab] : slabs_) unmap(start, slab);
   }
 
-  // nullptr if there is no memory left, or none allowed; the latter does not matter to who takes it `beyond` the budget.
+  // nullptr if there is no memory left, or none allowed; `beyond` ignores the budget.
   char* take(bool beyond = false) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!with_returned_.empty()) {
@@ -80,13 +80,13 @@ class Slabs {
     if (needed > slab.reserved && !reserve(slab, needed, beyond)) return nullptr;
     char* piece = newest_ + slab.fresh++ * piece_;
     ++slab.in_use;
-    // A large table can do with more than it needs at the moment; in a small one, only what is full becomes huge.
+    // A large table may reserve more than it needs at the moment; in a small one, only full parts become huge pages.
     const std::size_t ahead = bytes_ >= kLarge || expected_ >= kLarge ? kHuge - 1 : 0;
     for (; slab.huge + kHuge <= slab.fresh * piece_ + ahead; slab.huge += kHuge) make_huge(newest_ + slab.huge, !ahead);
     return piece;
   }
 
-  // So much is about to be taken. Huge pages that are so from the start need not be put together from others later.
+  // Reserves so much. Pages that are huge from the start need not be merged from small ones later.
   void expect(std::size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_ = bytes;
@@ -108,13 +108,13 @@ class Slabs {
     slabs_.erase(found);
   }
 
-  // All that it has of the budget.
+  // All of its part of the budget.
   std::size_t bytes() {
     std::lock_guard<std::mutex> lock(mutex_);
     return bytes_;
   }
 
-  // Bytes that were given back and are free for the next allocation.
+  // Freed bytes that the next allocation reuses.
   std::size_t spare() {
     std::lock_guard<std::mutex> lock(mutex_);
     return spare_;
@@ -122,7 +122,7 @@ class Slabs {
 
  private:
   struct Slab {
-    std::size_t fresh = 0;     // pieces from here on were never given out
+    std::size_t fresh = 0;     // pieces from here on were never allocated
     std::size_t reserved = 0;  // bytes, of the budget
     std::size_t huge = 0;      // bytes that lie in huge pages, if the system has them
     std::size_t in_use = 0;
@@ -132,7 +132,7 @@ class Slabs {
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kHuge = std::size_t(2) << 20;
   static constexpr std::size_t kSlab = std::size_t(64) << 20;
-  // The budget is asked for this much, or this part of what there is, at once.
+  // The budget is taken in steps of this size, or of this part of the present size.
   static constexpr std::size_t kLeast = std::size_t(64) << 10;
   static constexpr std::size_t kShare = 1024;
   static constexpr std::size_t kLarge = std::size_t(256) << 20;
@@ -151,13 +151,13 @@ class Slabs {
     return true;
   }
 
-  // Addresses only: memory comes when it is first touched.
+  // Reserves addresses only: memory is allocated when it is first touched.
   bool map() {
     const std::size_t asked = slab_bytes_ + kHuge;
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void* found = mmap(nullptr, asked, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (found == MAP_FAILED) return false;
-    // Huge pages begin at multiples of their size; what is around goes back.
+    // Huge pages begin at multiples of their size; the rest is returned.
     char* start = static_cast<char*>(found);
     char* aligned = reinterpret_cast<char*>(up(reinterpret_cast<std::uintptr_t>(start), kHuge));
     if (aligned > start) munmap(start, std::size_t(aligned - start));
@@ -171,7 +171,7 @@ class Slabs {
   static void make_huge([[maybe_unused]] char* start, [[maybe_unused]] bool is_full) {
 #ifdef MADV_HUGEPAGE
     madvise(start, kHuge, MADV_HUGEPAGE);
-    // MADV_COLLAPSE: at once, where the kernel can; else it does it when it has time.
+    // MADV_COLLAPSE: at once, where the kernel supports it; else the kernel does it later.
     if (is_full) madvise(start, kHuge, 25);
 #endif
   }
@@ -188,18 +188,17 @@ class Slabs {
   std::size_t bytes_ = 0, expected_ = 0, spare_ = 0;
   char* newest_ = nullptr;
   std::map<char*, Slab> slabs_;
-  // By address: the lowest are filled first, so that the others may become empty.
+  // Slabs by address: the lowest are filled first, so that the others may become empty.
   std::set<char*> with_returned_;
 };
 
-// Memory for arrays of few sizes, of which there are many of each: side by side they fill huge pages, which none of them
-// would by itself.
+// Memory for many arrays of few sizes: side by side they fill huge pages, which none of them would by itself.
 class Shelves {
  public:
-  // Smaller ones are better off elsewhere.
+  // Smaller arrays use the ordinary allocator.
   static constexpr std::size_t kLeast = std::size_t(4) << 10;
 
-  // The smallest of the sizes that is at least so large. Each is a sixth larger than the one before.
+  // Returns the smallest of the sizes that is at least so large. Each is a sixth larger than the one before.
   static std::size_t fitting(std::size_t bytes) {
     std::size_t size = kLeast;
     while (size < bytes) size = size * 7 / 6 / kLine * kLine + kLine;
@@ -217,7 +216,7 @@ class Shelves {
  private:
   static constexpr std::size_t kLine = 64, kPage = 4096;
 
-  // 0 again for the next. Whole pages go back to the system until then, for others of its size may stay.
+  // Clears the array for the next user. Whole pages return to the system until then, since others of its size may stay.
   static void clear(char* start, std::size_t bytes) {
     char* end = start + bytes;
 #ifdef __linux__
@@ -237,7 +236,7 @@ class Shelves {
   }
 
   std::mutex mutex_;
-  // Who takes an array counts it, and not what lies between them.
+  // The user of an array counts its bytes in the budget; gaps between arrays are not counted.
   const std::shared_ptr<Budget> uncounted_ = std::make_shared<Budget>(0);
   std::map<std::size_t, Slabs> by_size_;
 };
@@ -254,7 +253,7 @@ class Zeros {
   Zeros& operator=(Zeros&&) = delete;
   ~Zeros() { clear(); }
 
-  // False, and nothing has changed, if there is no memory left, or none allowed; the latter only if it matters.
+  // Returns false, without a change, if there is no memory left, or none allowed; the latter only if it matters.
   bool replace(std::size_t count, Shelves& shelves, Budget* budget, bool beyond = false) {
     const std::size_t bytes = count * sizeof(std::uint32_t);
     if (beyond) budget->demand(bytes);

@@ -1,5 +1,5 @@
-// What Python sees: arrays are checked for type and shape here, and the interpreter lock is released while numbers are worked
-// on. Messages for people are made in Python; what is thrown here is a mistake of the caller.
+// The Python interface: checks types and shapes of arrays, and releases the interpreter lock during computations.
+// Messages for users are made in Python; exceptions here are mistakes of the caller.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -162,7 +162,7 @@ void demand_rows(const Table& table, const Ids& ids, const Array& rows) {
          "there must be a row of the table's width for each id");
 }
 
-// `frozen` 0: the table as it is.
+// `frozen` 0: the present table.
 Outcome gather(Table& table, Ids ids, AnyOut out, std::uint32_t step, bool create, std::uint32_t frozen) {
   demand_rows(table, ids, out);
   return with_type(out, [&](auto* rows) {
@@ -276,7 +276,7 @@ nb::object parts_of(Ids ids, std::uint32_t parts) {
   return array_of(std::move(found), {n});
 }
 
-// -- what is the same in a batch ---------------------------------------------------------------------------------
+// -- duplicates ----------------------------------------------------------------------------------------------------
 
 nb::tuple unique(Ids ids, std::uint32_t buckets) {
   demand(buckets > 0, "there must be a bucket");
@@ -288,7 +288,7 @@ nb::tuple unique(Ids ids, std::uint32_t buckets) {
     std::unique_ptr<std::int64_t[]> room(new std::int64_t[n + 1]);
     room[0] = 0;
     count = find_unique(ids.data(), n, buckets, room.get() + 1, inverse.get());
-    // What is kept is as long as it has to be.
+    // The returned array has the exact length.
     different.reset(new std::int64_t[count]);
     std::copy_n(room.get() + 1, count, different.get());
   }
@@ -312,7 +312,7 @@ void spread(nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>
   spread_rows(inverse.data(), rows.data(), inverse.shape(0), rows.shape(1), rows.shape(0), out.data());
 }
 
-// -- numbers on their way ----------------------------------------------------------------------------------------
+// -- transport types -----------------------------------------------------------------------------------------------
 
 void convert(AnyIn from, AnyOut to) {
   demand(from.size() == to.size(), "both arrays must be of one size");

@@ -1,16 +1,15 @@
 // The update rules of all optimizers, as Keras, PyTorch and Paddle compute them.
 //
-// Each rule is here in every form in which it differs. What sets Keras's apart: weight decay never passes through the
-// gradient, epsilon often stands under the root, momentum contains the learning rate, and powers of the betas are
-// rounded to the parameter's type (1 - 0.999 is off by one part in 100,000 in float32, and the first steps show it).
-// PyTorch's: weight decay is added to the gradient except where it is said to be decoupled, epsilon stands outside the
-// root, the learning rate outside of momentum, and every parameter counts its own steps. Paddle's: as PyTorch's, except
-// that RMSProp is that of Keras, that Adamax adds epsilon to the decayed norm, and that powers of the betas are products
-// in float32, multiplied once a step.
+// Each rule is here in every variant. Keras: weight decay never passes through the gradient, epsilon is often under the
+// root, momentum contains the learning rate, and powers of the betas are rounded to the parameter's type (1 - 0.999 is
+// off by one part in 100,000 in float32, and the first steps show it). PyTorch: weight decay is added to the gradient
+// unless it is decoupled, epsilon is outside the root, the learning rate outside of momentum, and every parameter
+// counts its own steps. Paddle: like PyTorch, except that RMSProp is that of Keras, that Adamax adds epsilon to the
+// decayed norm, and that powers of the betas are products in float32, multiplied once a step.
 //
-// A rule knows nothing of tables: it is given numbers one behind the other (a whole parameter, or a row), their
-// gradients and their slots. Operations are in the order in which the frameworks do them, and the compiler may not
-// fuse them, so that results are the same on every machine.
+// A rule is independent of tables: its input are consecutive numbers (a whole parameter, or a row), their gradients and
+// their slots. Operations are in the order of the frameworks, and the compiler may not fuse them, so that results are
+// the same on every machine.
 
 #pragma once
 
@@ -35,8 +34,8 @@
 #define EACH(i, n) _Pragma("GCC ivdep") for (std::size_t i = 0; i < (n); ++i)
 #endif
 
-// The rules are compiled twice where that pays: for every processor, and for those that do eight numbers at once. What
-// is computed is the same to the bit, for operations are not fused.
+// The rules are compiled twice where that pays: for every processor, and for those with vectors of eight numbers. The
+// results are the same to the bit, since operations are not fused.
 #if defined(__x86_64__)
 #define HAS_WIDE 1
 #define WIDE __attribute__((noinline, target("avx2")))
@@ -46,7 +45,7 @@
 namespace elasticdl {
 
 #ifdef HAS_WIDE
-// Whether the processor does AVX2 and the system lets it.
+// Whether the processor has AVX2 and the system enables it.
 inline bool is_wide() {
   static const bool found = [] {
     unsigned a, b, c, d;
@@ -59,12 +58,12 @@ inline bool is_wide() {
 }
 #endif
 
-// What the step contributes to the constants of an update, without the learning rate.
+// The constants of an update that depend on the step, without the learning rate.
 struct StepFactors {
   double a = 1, b = 1, c = 1;
 };
 
-// What is done to a gradient before the rule sees it.
+// The preparation of a gradient before the rule.
 struct Preparation {
   double scale = 1;       // 1 / number of gradients summed, or what the worker found for a global norm
   double clip_norm = 0;   // 0: not clipped
@@ -125,7 +124,7 @@ class Rule {
     }
   }
 
-  // Of an optimizer that is computed elsewhere: rows are made and their updates counted, and numbers are left alone.
+  // An optimizer that is computed elsewhere: rows are created and their updates counted, and numbers are not changed.
   Rule(const std::vector<std::string>& slot_names, const std::vector<double>& slot_initial)
       : kind_(Kind::elsewhere), slot_names_(slot_names), slot_initial_(slot_initial) {
     if (slot_names.size() != slot_initial.size()) throw std::invalid_argument("a first value for each slot");
@@ -135,7 +134,7 @@ class Rule {
   const std::vector<std::string>& slot_names() const { return slot_names_; }
   const std::vector<double>& slot_initial() const { return slot_initial_; }
 
-  // Whether updates depend on how many there were before.
+  // Whether updates depend on the number of earlier ones.
   bool counts_steps() const {
     switch (kind_) {
       case Kind::adam:
@@ -159,7 +158,7 @@ class Rule {
     return compute_factors<T>(step);
   }
 
-  // Updates n numbers and their slots in place; the gradient is only read. Not inlined: all rules are in it.
+  // Updates n numbers and their slots in place; the gradient is only read. Not inlined, since it contains all rules.
   template <class T>
   __attribute__((noinline)) void update(T* value, const T* gradient, T* const* slots, std::size_t n, double learning_rate,
               const StepFactors& factors, const Preparation& preparation) const {
@@ -231,7 +230,7 @@ class Rule {
   static constexpr std::size_t kBlock = 1024;
   // Steps whose factors are computed once: a row is rarely further, and a power costs as much as the rest of an update.
   static constexpr std::uint64_t kRemembered = 16384;
-  // Against 1 such a number is nothing, in any type, and all that follow it are smaller.
+  // In any type, 1 minus such a number is 1, and all later powers are smaller.
   static constexpr double kNothing = 1e-30;
   static constexpr std::size_t kMostProducts = std::size_t(1) << 20;
 
@@ -279,7 +278,7 @@ class Rule {
     }
   }
 
-  // -- what depends on the step --------------------------------------------------------------------------------
+  // -- the step ------------------------------------------------------------------------------------------------
 
   template <class T>
   static double one_minus_power(double beta, std::uint64_t step) {
@@ -299,11 +298,11 @@ class Rule {
 
   double nadam_product(std::uint64_t step) const {
     if (step < products_.size()) return products_[step];
-    // So late the momentum no longer changes.
+    // From here on the momentum no longer changes.
     return products_.back() * std::pow(beta_1_, double(step - products_.size() + 1));
   }
 
-  // A power of a beta is multiplied by it in float32 at every step. Once it has vanished against 1 it stays so.
+  // A power of a beta is multiplied by it in float32 at every step. Once 1 minus it is 1, it stays so.
   void remember_powers(double beta, std::vector<float>& powers) const {
     powers.push_back(1.0f);
     while (powers.back() >= 1e-9f && powers.size() < kMostProducts) powers.push_back(powers.back() * float(beta));
@@ -396,7 +395,7 @@ class Rule {
       case Kind::nadam:
         return nadam(x, g, slots, n, T(learning_rate * f.a), T(learning_rate * f.b), T(f.c));
       case Kind::ftrl:
-        // The rule divides by it; nothing is what other optimizers do then.
+        // The rule divides by it; other optimizers change nothing then.
         if (learning_rate != 0) ftrl(x, g, slots, n, learning_rate);
         return;
       case Kind::elsewhere:

@@ -1,13 +1,12 @@
-// A table: rows of float32 with optimizer slots, by id, made when first seen.
+// A table: rows of float32 with optimizer slots, by id, created on first access.
 //
-// What is in a table depends on the updates alone, and on their order: rows that a lookup makes are as they would be
-// without it, and what counts for admission and expiry is counted by updates. A table elsewhere that gets the same
-// updates is the same.
+// The content of a table depends only on its updates, and on their order: a row that a lookup creates has the values
+// that it would start with later, and admission and expiry count updates. A replica with the same updates is the same.
 //
-// Ids are spread over a fixed number of buckets, and every few buckets have a lock of their own: threads that look up
-// and threads that update meet only where they want the same ones at the same moment, and then do others first. A call
-// sorts its ids by bucket, so that a lock is taken once for many ids and the index of a bucket is in the processor's
-// cache while it is used; rows are fetched from memory some ahead of their use.
+// Ids are spread over a fixed number of buckets, and every few buckets share a lock: threads that look up and threads
+// that update collide only if they need the same ones at the same moment, and then do others first. A call sorts its
+// ids by bucket, so that a lock is taken once for many ids and the index of a bucket is in the processor's cache while
+// it is used; rows are prefetched from memory.
 
 #pragma once
 
@@ -36,7 +35,7 @@
 
 namespace elasticdl {
 
-// What became of the ids of a call.
+// The ids of a call by their outcome.
 struct Outcome {
   std::size_t found = 0;       // had a row
   std::size_t created = 0;     // got a row
@@ -46,8 +45,8 @@ struct Outcome {
   std::size_t not_finite = 0;  // numbers in gradients; if there are any, nothing was changed
 };
 
-// The rows of a bucket, as arrays. Not `complete`: only those that may have changed, and the ids of those that were
-// `forgotten` before some of these came back.
+// The rows of a bucket, as arrays. Not `complete`: only those that may have changed, and the ids of removed rows
+// (`forgotten`), some of which may exist again.
 struct Rows {
   bool complete = true;
   std::vector<std::int64_t> ids, forgotten;
@@ -83,7 +82,7 @@ struct Rows {
   }
 };
 
-// Many pass at once; who closes it waits until they are out, and the next wait until it opens again.
+// Many threads pass at once; one that closes it waits until they are out, and later ones wait until it opens again.
 class Gate {
  public:
   class Pass {
@@ -131,8 +130,8 @@ class Gate {
   bool closed_ = false;
 };
 
-// A mutex that one who takes it again and again can leave to those who wait for it. By itself a mutex would mostly be
-// taken again before another thread has woken up.
+// A mutex that a thread which locks it repeatedly can leave to waiting threads. A plain mutex would mostly be locked
+// again before another thread has woken up.
 class Lock {
  public:
   void lock() {
@@ -144,7 +143,7 @@ class Lock {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // Unlocks it until those who wait now have had it; not for long, since more may come all the time.
+  // Unlocks it until the present waiters have had it; not for long, since more may arrive all the time.
   void let_others(std::unique_lock<Lock>& held) {
     if (!waiting_.load(std::memory_order_relaxed)) return;
     held.unlock();
@@ -189,14 +188,14 @@ class Table {
     return bucket.rows();
   }
 
-  // Of its rows, and of what was seen of ids that have none.
+  // The number of rows, and of pending ids without a row.
   std::size_t bucket_bytes(std::uint32_t which) {
     const Bucket& bucket = at(which);
     std::lock_guard<Lock> lock(mutex_of(which));
     return bucket.rows() * layout_.bytes() + bucket.sightings().all().size() * Sightings::kBytes;
   }
 
-  // Of the budget: what is kept for frozen copies alone, and what rows have left behind that new ones take first.
+  // Bytes of the budget: kept for snapshots alone, and left by removed rows for new ones.
   std::size_t copied_bytes() { return memory_.copies.bytes(); }
   std::size_t spare_bytes() { return memory_.rows.spare(); }
 
@@ -228,7 +227,7 @@ class Table {
     return total;
   }
 
-  // The same of a copy-on-write snapshot, in which nothing is made.
+  // The same of a copy-on-write snapshot, in which no row is created.
   template <class Out>
   Outcome gather_frozen(const std::int64_t* ids, std::size_t n, Out* out, std::uint32_t freeze) {
     Outcome total;
@@ -255,9 +254,9 @@ class Table {
     return total;
   }
 
-  // One update of each id's row by the sum of its gradients. Ids without a row get one, unless they must wait: then
-  // their gradients have nowhere to go. `unique`: the caller says that no id comes twice (each would be an update).
-  // `finite`: the caller has looked at the gradients.
+  // Updates each id's row once by the sum of its gradients. Ids without a row get one, unless they must wait: then
+  // their gradients are dropped. `unique`: the caller guarantees that no id comes twice (each would be an update).
+  // `finite`: the caller has checked the gradients.
   template <class In>
   Outcome update(const std::int64_t* ids, std::size_t n, const In* gradients, double learning_rate,
                  std::uint32_t step, const Preparation& preparation, bool unique = false, bool finite = false) {
@@ -284,7 +283,7 @@ class Table {
     return total;
   }
 
-  // Puts rows in, in place of those there are. `slots`, `steps` and `seen` may be nullptr: as in a new row.
+  // Puts rows, replacing present ones. `slots`, `steps` and `seen` may be nullptr: as in a new row.
   Outcome put(const std::int64_t* ids, std::size_t n, const float* values, const float* slots,
               const std::uint32_t* steps, const std::uint32_t* seen) {
     Outcome total;
@@ -305,7 +304,7 @@ class Table {
           if (number == Bucket::kNone) return;
           if (!slots) begin_slots(bucket.row(number, bytes));
         }
-        // Who has a row does not wait for one.
+        // An id with a row is not pending.
         if (bucket.sightings().all().count(work->ids[item])) bucket.sightings(freezes_).forget(work->ids[item]);
         char* row = bucket.row(number, bytes);
         std::memcpy(layout_.values(row), values + place * width, width * sizeof(float));
@@ -337,10 +336,10 @@ class Table {
     });
   }
 
-  // So many rows are about to be put in.
+  // Reserves room for so many rows.
   void expect_rows(std::size_t rows) { memory_.rows.expect(rows * layout_.bytes()); }
 
-  // Ids that have been updated so often, elsewhere.
+  // Puts pending ids that have been updated so often on another server.
   void put_waiting(const std::int64_t* ids, std::size_t n, const std::uint32_t* counts, const std::uint32_t* seen) {
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint32_t which = bucket_of(hash_of(ids[i]), buckets());
@@ -371,7 +370,7 @@ class Table {
     return remove(bucket, [&](const char* row) { return chosen.count(layout_.id(row)) > 0; });
   }
 
-  // Removes rows of a bucket that were last updated before a step, and forgets such sightings.
+  // Removes rows of a bucket that were last updated before a step, and such pending ids.
   std::size_t expire(std::uint32_t which, std::uint32_t before) {
     if (!layout_.tracks_seen) throw std::invalid_argument("rows of this table do not expire");
     Bucket& bucket = at(which);
@@ -382,8 +381,8 @@ class Table {
 
   // -- copies ----------------------------------------------------------------------------------------------------
 
-  // From now on the table can be read as it is now: with all of each update or nothing of it. Returns the number that
-  // identifies the copy. `mark`: a later difference will be relative to this freeze.
+  // From now on the present state can be read: with all of each update or nothing of it. Returns the number of the
+  // snapshot. `mark`: a later difference will be relative to this freeze.
   std::uint32_t freeze(bool mark) {
     Gate::Closed closed(gate_);
     std::vector<std::unique_lock<Lock>> all;
@@ -398,14 +397,14 @@ class Table {
     return freezes_.count;
   }
 
-  // Ends the reading of a bucket of a copy-on-write snapshot.
+  // Releases a bucket of a copy-on-write snapshot.
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
     std::lock_guard<Lock> lock(mutex_of(which));
     bucket.release(freeze);
   }
 
-  // What is in one of so many parts of a bucket.
+  // Returns one of so many parts of a bucket.
   Rows take_part(std::uint32_t which, std::uint32_t part, std::uint32_t parts) {
     if (part >= parts || parts > kTags) throw std::invalid_argument("there is no such part");
     Bucket& bucket = at(which);
@@ -417,10 +416,10 @@ class Table {
     return copy_of;
   }
 
-  // What is in a bucket; with a freeze, as it was then; with an earlier one too, what has changed since that.
+  // Returns the content of a bucket; with a freeze, as it was then; with an earlier one too, the changes since that.
   //
-  // As it was then is copied some rows at a time, for lookups and updates wait for the lock: that stays the same whatever
-  // happens in between, but for a release. A later freeze may make a change unknown, and then more rows are copied.
+  // A snapshot is copied some rows at a time, since lookups and updates wait for the lock: it does not change in
+  // between, except by a release. A later freeze may make a change unknown, and then more rows are copied.
   Rows take_copy(std::uint32_t which, std::uint32_t freeze, std::uint32_t since) {
     Bucket& bucket = at(which);
     Lock& mutex = mutex_of(which);
@@ -444,7 +443,7 @@ class Table {
     }
     for (std::uint32_t from = 0; from < rows; from += kRowsAtOnce) {
       if (from) mutex.let_others(lock);
-      // Where it was a moment ago another one may be.
+      // Another row may have its place now.
       const Claim& claim = bucket.claim_of(freeze);
       const std::uint32_t to = std::min(rows, from + kRowsAtOnce);
       for (std::uint32_t number = from; number < to; ++number)
@@ -456,17 +455,17 @@ class Table {
   }
 
  private:
-  // How many rows are on their way from memory at once.
+  // The number of rows prefetched at once.
   static constexpr std::uint32_t kAhead = 16;
   static constexpr std::uint32_t kLocks = 32;
-  // Of a snapshot, under a lock: some ten microseconds.
+  // Rows of a snapshot copied under one lock: some ten microseconds.
   static constexpr std::uint32_t kRowsAtOnce = 512;
   static constexpr std::uintptr_t kLine = 64;
   static constexpr std::uint32_t kMostBuckets = 65536;
 
-  // What a call needs beside its arguments; kept for the next one.
+  // Buffers of a call, reused by the next one.
   struct Work {
-    // The ids in the order of their buckets, and where in the call each was: the call's own, or what follows.
+    // The ids in the order of their buckets, and their places in the call: the call's own arrays, or those below.
     const std::int64_t* ids;
     const std::uint32_t* places;
     bool in_order;
@@ -505,7 +504,7 @@ class Table {
     return buckets_[bucket];
   }
 
-  // Ids by bucket, in their order within each. Workers send them so: then nothing is moved.
+  // Sorts ids by bucket, keeping their order within each. Workers send them sorted: then nothing is moved.
   void sort(Work& work, const std::int64_t* ids, std::size_t n) const {
     if (n >= std::numeric_limits<std::uint32_t>::max()) throw std::length_error("too many ids in one call");
     const std::uint32_t buckets = std::uint32_t(buckets_.size());
@@ -543,7 +542,7 @@ class Table {
   // Buckets of one lock are neighbours.
   Lock& mutex_of(std::uint32_t bucket) { return locks_[std::size_t(bucket) * kLocks / buckets_.size()]; }
 
-  // Calls `use` for the items of each lock, locked. Those that others hold at the moment come last.
+  // Calls `use` for the items of each lock, locked. Locks that are held at the moment come last.
   template <class Use>
   void visit(Work& work, Use use) {
     std::uint32_t ends[kLocks + 1] = {0};
@@ -563,17 +562,17 @@ class Table {
     }
   }
 
-  // Always inlined, for a function that does nothing else may be done away with.
+  // Always inlined, since a call could cost more than the work.
   static INSIDE void fetch(const void* start, std::size_t bytes) {
     const auto first = reinterpret_cast<std::uintptr_t>(start) / kLine * kLine;
     const auto end = reinterpret_cast<std::uintptr_t>(start) + bytes;
     for (auto line = first; line < end; line += kLine) __builtin_prefetch(reinterpret_cast<const void*>(line), 1);
   }
 
-  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Four groups are under way at
-  // once, so that what one needs comes from memory while the others are worked on: the index entries, then where the
-  // chunks of the rows they name lie, then these rows, and then they are used.
-  // `numbers` is where the caller's own numbers for an item are: if they are not in order, as far apart as the rows.
+  // Finds the rows of items and calls `use` with the number of each in turn, or with kNone. Four groups are in flight
+  // at once, so that memory is prefetched for one while the others are computed: the index entries, then the places of
+  // the chunks of their rows, then these rows, and then they are used.
+  // `numbers` are the caller's own numbers of each item, prefetched like the rows if they are not in order.
   template <class Numbers, class Use>
   void pipeline(Work& work, std::uint32_t from, std::uint32_t to, std::size_t fetched, Numbers numbers, Use use) {
     struct Item {
@@ -588,7 +587,7 @@ class Table {
     const std::uint32_t buckets = std::uint32_t(buckets_.size());
     const std::uint32_t groups = (to - from + kAhead - 1) / kAhead;
     for (std::uint32_t turn = 0; turn < groups + kStages - 1; ++turn) {
-      // For each item of the group that came so many turns ago.
+      // For each item of the group that was added so many turns ago.
       auto stage = [&](std::uint32_t ago, auto step) {
         if (turn < ago || turn - ago >= groups) return;
         const std::uint32_t start = from + (turn - ago) * kAhead, size = std::min(kAhead, to - start);
@@ -614,7 +613,7 @@ class Table {
       stage(3, [&](Item& item, std::uint32_t at) {
         const std::int64_t id = work.ids[at];
         std::uint32_t number = item.number;
-        // No guess may also mean that the row has been made since.
+        // The row may also have been created since.
         if (number == Bucket::kNone || layout_.id(item.row) != id) number = item.bucket->find(id, item.hash, layout_);
         use(*item.bucket, at, number, item.hash);
       });
@@ -661,7 +660,7 @@ class Table {
 
   // -- rows ----------------------------------------------------------------------------------------------------
 
-  // The row of an id that had none when an update came for it.
+  // Creates or finds the row of an id that had none when its update began.
   std::uint32_t sighted(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
     if (admit_after_ == 1) return make(bucket, id, hash, step, total);
     Sightings& sightings = bucket.sightings(freezes_);
@@ -686,7 +685,7 @@ class Table {
     return number;
   }
 
-  // A row whose numbers are still to be written.
+  // Adds a row whose numbers are still to be written.
   std::uint32_t add(Bucket& bucket, std::int64_t id, std::uint64_t hash, std::uint32_t step, Outcome& total) {
     const std::uint32_t number = bucket.add(id, hash, freezes_, layout_, memory_, budget_.get());
     if (number == Bucket::kNone) {
@@ -706,7 +705,7 @@ class Table {
       std::fill_n(layout_.slot(row, slot), layout_.width, float(rule_->slot_initial()[slot]));
   }
 
-  // Items that are about to be put: buckets that are still empty will have as many rows.
+  // Reserves room for items that are about to be put into empty buckets.
   void expect(const Work& work, std::uint32_t from, std::uint32_t to) {
     for (std::uint32_t item = from; item < to;) {
       const std::uint32_t which = bucket_of(hash_of(work.ids[item]), buckets()), end = work.starts[which + 1];
@@ -779,8 +778,8 @@ class Table {
     work.places = work.sorted_places.data();
   }
 
-  // Moves the items with different ids of a range to its front and returns how many they are. `sum_of` tells where the
-  // sum of an item's gradients is, if there were several.
+  // Moves the items with different ids of a range to its front and returns their number. `sum_of` has the place of the
+  // sum of an item's gradients, if there were several.
   std::uint32_t sum_duplicates(Work& work, std::uint32_t from, std::uint32_t to, const float* gradients) const {
     const std::uint32_t size = to - from;
     const std::size_t width = layout_.width;

@@ -91,18 +91,18 @@ class _Saving:
         self._folder = folder
         self._rows = rows
         self._chance = np.random.default_rng(7)
-        self._cuts = 0
+        self._barriers = 0
 
     @property
     def last(self) -> str:
         """The copy that was saved last."""
-        return f"cut-{self._cuts}"
+        return f"barrier-{self._barriers}"
 
     def save(self, *, since: str = "") -> Saved:
         """After some training; only what has changed since a copy, if one is named."""
         changed = self._chance.choice(self._rows, int(self._rows * _SHARE), replace=False)
         push_rows(self._client, np.sort(changed).astype(np.int64))
-        self._cuts += 1
+        self._barriers += 1
         return asyncio.run(self._save(since))
 
     async def _save(self, since: str) -> Saved:

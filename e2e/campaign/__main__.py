@@ -31,7 +31,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         faults = [name for name in arguments.faults if is_available(name, Path(folder))]
     if left_out := sorted(set(arguments.faults) - set(faults)):
-        print(f"Left out, for want of rights: {', '.join(left_out)}", flush=True)
+        print(f"Skipped for lack of rights: {', '.join(left_out)}", flush=True)
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else float("inf")
     outcomes: collections.Counter[tuple[str, str, str]] = collections.Counter()
 

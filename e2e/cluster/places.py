@@ -158,7 +158,7 @@ def _configured(kubeconfig: str, *words: str) -> str:
 
 
 def schedulable(nodes: Iterable[dict[str, Any]]) -> list[str]:
-    """Of a cluster's nodes those that take pods of anybody: not one kept for the control plane, as kind's is."""
+    """Returns the nodes that take pods of any job: not one kept for the control plane, as kind's is."""
     return [
         str(node["metadata"]["name"])
         for node in nodes

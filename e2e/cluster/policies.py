@@ -1,8 +1,8 @@
 """A network that heeds NetworkPolicies, as far as jobs use them.
 
-The network of a cluster of our own is a bridge that lets everybody through. Where a test wants to see who is kept out,
-this does what a cluster's network plugin does: it looks at policies and pods again and again, and writes what follows
-from them into the filter that all packets between pods pass.
+The network of a cluster of our own is a bridge that lets all connections through. Where a test wants to see who is kept
+out, this does what a cluster's network plugin does: it looks at policies and pods again and again, and writes what
+follows from them into the filter that all packets between pods pass.
 """
 
 from __future__ import annotations

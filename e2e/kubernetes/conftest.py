@@ -131,7 +131,7 @@ class Kubectl:
 
 
 def machines(kubectl: Kubectl) -> list[str]:
-    """Those that take pods of anybody."""
+    """Returns the nodes that take pods of any job."""
     return schedulable(kubectl.list("nodes"))
 
 

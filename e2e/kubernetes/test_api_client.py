@@ -162,7 +162,7 @@ def is_established(change: Change) -> bool:
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
-def test_definition_of_a_kind_is_established_and_deleted(play: Play) -> None:
+def test_custom_resource_definition_is_established_and_deleted(play: Play) -> None:
     """No object of the kind is created: the API server of the cluster that `e2e.cluster` starts, 1.20.2 built with Go
     1.19, crashes when one is.
     """

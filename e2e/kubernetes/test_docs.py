@@ -38,7 +38,7 @@ _OTHERS = sorted({*CLUSTER_PAGES} - {_MNIST, _ESTIMATORS, _PADDLE, _ELASTIC})
 
 @pytest.mark.usefixtures("room")
 @pytest.mark.parametrize("page", _OTHERS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path) -> None:
+def test_commands_of_page_work_on_cluster(page: Path, tmp_path: Path) -> None:
     follow(page, tmp_path, seconds=_SECONDS)
 
 

@@ -61,7 +61,7 @@ def wait_until_missed(held: HeldJob, machine: str) -> None:
     """The master's: long before the cluster gives up its pod."""
     wait_until(
         lambda: f"{machine}, its machine, does not answer" in held.elasticdl.jobs("status", NAME),
-        "the cluster has not heard of the master's machine for a while",
+        "the master's machine has been unresponsive for a while",
     )
 
 

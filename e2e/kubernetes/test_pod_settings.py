@@ -98,7 +98,7 @@ FOUND = {
     "capabilities": 0,
     "no_new_privileges": 1,
     "account": False,
-    # The key of the certificate is for those who serve.
+    # The key of the certificate is for pods that serve.
     "secrets": ["ca.crt", "token"],
     "tls": "TLSv1.3",
     "without_token": "UNAUTHENTICATED",

@@ -232,7 +232,7 @@ def test_more_memory_each_time_until_it_is_enough(
     assert kubectl.left_of("job") == []
 
 
-def test_more_memory_each_time_and_then_the_end(
+def test_relaunch_after_oom_grows_memory_up_to_limit(
     kubectl: Kubectl, elasticdl: Elasticdl, submit: Submit
 ) -> None:
     submit(

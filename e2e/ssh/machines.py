@@ -41,7 +41,7 @@ class SshHosts:
         self._known_hosts.touch()
         self.config.write_text("")
         if os.geteuid() == 0:
-            # Where it drops its rights before anybody has logged in.
+            # Where it drops its rights before a login.
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
     def add(

@@ -71,7 +71,7 @@ def test_host_without_python(hosts: SshHosts) -> None:
     assert "--hosts_python" in error.hint
 
 
-def test_host_without_elasticdl(hosts: SshHosts, tmp_path: Path) -> None:
+def test_host_without_elasticdl_is_reported(hosts: SshHosts, tmp_path: Path) -> None:
     # A module that comes first and cannot be imported, as where nothing is installed.
     (tmp_path / "elasticdl.py").write_text("raise ModuleNotFoundError(\"No module named 'elasticdl'\")\n")
     error = problem(hosts, "first", document=Document(directory=str(tmp_path), version="2"))

@@ -1,1 +1,1 @@
-"""What every training program needs, whatever its framework: shards, and the connection to the master."""
+"""The part of the library that does not depend on a framework: shards, and the connection to the master."""

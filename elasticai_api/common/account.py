@@ -1,12 +1,12 @@
 """The shards that a worker holds, and which of their samples are done: plain state, no network, no threads.
 
-Batches are counted, not looked at: a program trains on the samples in the order in which it fetched them, so the first
-n samples of the shards it holds are the n that it has reported. Where a pipeline changes the order within a bound
-(several loader processes, parallel reads), the bound is `out_of_order`: a sample is done for certain once so many more
-have been reported, or all that were fetched.
+Batches are only counted: a program trains on the samples in the order in which it fetched them, so the first n samples
+of its shards are the n that it has reported. Where a pipeline changes the order within a bound (several loader
+processes, parallel reads), the bound is `out_of_order`: a sample is certainly done once so many more have been
+reported, or all that were fetched.
 
-A shard that was lost to another worker or given back because of an error is still counted, since
-its samples go on through the pipeline. Only its progress is not reported any more.
+A shard that was requeued, or given back because of an error, is still counted, since its samples are still in the
+pipeline. Only its progress is no longer reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Held:
         return self.size - self.counted
 
     def progress(self) -> ShardProgress | None:
-        """What there is to tell, if anything."""
+        """Returns the progress that is not reported yet, if any."""
         if self.void:
             return None
         # In a shard with an order of its own, a position tells nothing of which records are done.
@@ -129,7 +129,7 @@ class HeldShards:
                 self._held[task_id].void = True
 
     def drop(self, task_id: int) -> None:
-        """As if it had never been fetched."""
+        """Forgets a shard, as if it had never been fetched."""
         self._held.pop(task_id, None)
 
     def clear(self) -> list[int]:

@@ -43,7 +43,7 @@ class _Doing:
 
 
 class AloneMaster(Master):
-    """Gives out all shards to the one who asks. A data set is shuffled by `seed`: the same every time."""
+    """Leases all shards to the only worker. A data set is shuffled by `seed`: the same every time."""
 
     remote = False
 
@@ -63,7 +63,7 @@ class AloneMaster(Master):
                 )
 
     def fetch(self, dataset: str, count: int) -> list[FetchedShard]:
-        """One at a time, however many are asked for: here a call costs nothing."""
+        """Returns one shard, whatever the count: here a call costs nothing."""
         with self._lock:
             found = self._dataset(dataset).next_task()
             return [] if found is None else [FetchedShard(task=found, epoch=self._dataset(dataset).epoch)]
@@ -122,17 +122,17 @@ class AloneMaster(Master):
 
 
 class _Dataset:
-    """The account of one data set: what was not given out yet, and what is being done."""
+    """The account of one data set: the samples that are not leased yet, and those in work."""
 
     def __init__(self, params: DatasetParams, seed: int, *, tasks: int = 0) -> None:
         self.params = params
-        # Those given out so far: none gets the number of another.
+        # Lease numbers used so far: none is reused.
         self.tasks = tasks
         self.epoch = 0
         self._seed = seed
         self._shard_size = params.batch_size * (params.num_minibatches_per_shard or _BATCHES_PER_SHARD)
         self._count = -(-params.used_size // self._shard_size)
-        # Of the current epoch: what came back or was restored, before what was never given out.
+        # Shards of the current epoch: requeued or restored ones, before those never leased.
         self._queue: deque[_Range] = deque()
         self._given = self._count
         self._order: Permutation | range = range(self._count)

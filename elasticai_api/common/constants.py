@@ -11,7 +11,7 @@ class DefaultDatasetName:
 
 
 class DatasetShardRemainder:
-    """What to do with the samples at the end of a data set that make no whole batch."""
+    """The treatment of samples at the end of a data set that do not fill a batch."""
 
     FILL = "fill"
     DROP = "drop"
@@ -35,7 +35,7 @@ class PodEnv:
 
 
 class TrainingLoopStatus:
-    """Where the loop of a worker is."""
+    """The state of a worker's training loop."""
 
     START = 1
     END = 2

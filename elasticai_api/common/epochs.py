@@ -23,7 +23,7 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 
 
 class ShardSource(Protocol):
-    """What epochs need of a `DataShardService`."""
+    """The part of a `DataShardService` that epochs use."""
 
     @property
     def batch_size(self) -> int: ...

@@ -16,7 +16,7 @@ from elasticai_api.proto import elasticai_api_pb2 as pb
 
 # The width of the numbers on the wire.
 _MAX_INT32 = 2**31 - 1
-# What a master can account for.
+# The largest data set that a master can account for.
 _MAX_SIZE = 2**62
 _REMAINDERS = (None, "", DatasetShardRemainder.FILL, DatasetShardRemainder.DROP)
 
@@ -55,7 +55,7 @@ class DatasetParams:
 
     @property
     def used_size(self) -> int:
-        """How many samples an epoch has."""
+        """Returns the number of samples of an epoch."""
         if self.remainder == DatasetShardRemainder.DROP:
             return self.size - self.size % self.batch_size
         return self.size
@@ -76,7 +76,7 @@ def _check(name: str, value: int, low: int, high: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardProgress:
-    """How far a shard has come: its samples before `position` are done."""
+    """The progress in a shard: its samples before `position` are done."""
 
     task_id: int
     position: int
@@ -133,11 +133,11 @@ class Master(ABC):
 
     @abstractmethod
     def epoch(self, dataset: str) -> int:
-        """The epoch that shards are given out of: 0 before the first, then 1, 2, ..."""
+        """Returns the epoch whose shards are leased: 0 before the first, then 1, 2, ..."""
 
     @abstractmethod
     def checkpoint(self, dataset: str) -> str:
-        """What is still to be done, as JSON."""
+        """Returns the samples that are still to be done, as JSON."""
 
     @abstractmethod
     def restore(self, content: str) -> bool:

@@ -293,14 +293,16 @@ class MasterClient(Master):
                 now = time.monotonic()
                 if away_since is None:
                     away_since = now
-                    log.warning("The master at %s is away (%s): waiting.", self.address, _words(error))
+                    log.warning(
+                        "Waiting for the master at %s, which does not answer: %s", self.address, _words(error)
+                    )
                 if now - away_since > self._patience:
                     raise MasterError(
                         f"The master at {self.address} has been away for {self._patience:g} seconds "
                         f"({_words(error)}). How long to wait is set by {PodEnv.PATIENCE}."
                     ) from None
             except ValueError as error:
-                # What gRPC says of a closed channel.
+                # gRPC's error for a closed channel.
                 raise MasterError("The connection to the master has been closed.") from error
             self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -308,9 +310,7 @@ class MasterClient(Master):
     def _tell(self) -> None:
         """Sends this worker's memory to a master that has lost its journal."""
         with self._telling:
-            log.warning(
-                "The master at %s has lost its journal: telling it what it has forgotten.", self.address
-            )
+            log.warning("Reporting shards to the master at %s, which has lost its journal", self.address)
             for params in list(self._announced.values()):
                 self._announce(params)
             remembered = self._memory.shards()

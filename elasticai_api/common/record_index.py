@@ -28,7 +28,7 @@ class RecordIndices:
     """The queue of records, as every process may use it."""
 
     def __init__(self, ready: int) -> None:
-        # What is made for spawned processes, forked ones can use too; the other way round it is refused.
+        # A context made for spawned processes serves forked ones too; the reverse is refused.
         context = multiprocessing.get_context("spawn")
         self._queue: Any = context.SimpleQueue()
         self._room = context.Semaphore(ready)
@@ -230,7 +230,7 @@ class RecordIndexService(DataShardService):
 
 
 class _OfAnotherProcess:
-    """What a service is in a process that it was sent to."""
+    """Replaces a service that was sent to another process, where it cannot be used."""
 
     def __init__(self, indices: RecordIndices) -> None:
         self.fetch_record_index = indices.fetch_record_index

@@ -1,13 +1,13 @@
-"""Tells the master how far the shards have come, without making the training wait.
+"""Reports the progress of shards to the master, without blocking the training.
 
-What is noted is sent by a thread of its own, one report at a time, at most five a second, where there are many workers
-more seldom (pace.py); what is noted in the meantime goes with the next, the ends of shards too. Where a report would be
-due before long, it goes along when a shard is asked for: what wakes a master costs more than what it does then.
-`flush` waits until all that was noted has been answered: before a worker takes it for the end of the data that it gets
-no shard, and when it ends. The same thread gives back what was fetched ahead and is not used (supply.py).
+A thread sends what was noted, one report at a time, at most five a second, and less often with many workers (pace.py);
+notes made meanwhile, ends of shards included, go with the next report. A report that is due soon goes along with a
+request for a shard: waking the master costs more than its work for a report. `flush` waits until all notes are
+acknowledged: before a worker takes the lack of a shard for the end of the data, and when it exits. The same thread
+gives back prefetched shards that are not used (supply.py).
 
-If the master is away, so are the reports, until it is back. What ends the reporting for good is raised to the
-program by its next call here.
+While the master does not answer, reports wait. An error that ends the reporting for good is raised to the program by
+its next call here.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ class Reports:
         self._after_note()
 
     def watch_supply(self) -> None:
-        """Something lies ready, and is to be given back if it stays there."""
+        """Notes that there are prefetched shards, which are given back if they stay unused."""
         with self._moved:
             self._noted()
 
     def note_step(self, step: int | None, loss: float | None = None) -> None:
-        """How far the training has come, for people who look at the job."""
+        """Notes the progress of the training, for the job's status."""
         with self._moved:
             self._step = step if step is not None else self._step
             self._loss = loss if loss is not None else self._loss
@@ -108,7 +108,7 @@ class Reports:
             return lost
 
     def forget(self) -> None:
-        """What was noted of shards does not count any more."""
+        """Forgets all noted progress in shards."""
         with self._moved:
             self._progress.clear()
 
@@ -121,7 +121,7 @@ class Reports:
                 self._moved.notify_all()
 
     def flush(self, seconds: float | None = None) -> bool:
-        """Until everything noted has been answered. False if it takes longer than that."""
+        """Waits until the master has acknowledged everything noted. Returns False after that many seconds."""
         self.check()
         with self._moved:
             self._hurry = self._pending()
@@ -140,7 +140,7 @@ class Reports:
             if self._error is None:
                 self.give_back(self._supply.clear())
             if self._error is None and not self.flush(_END_SECONDS):
-                log.warning("The master did not take the last report on %s.", self._dataset)
+                log.warning("The master did not acknowledge the last report on %s.", self._dataset)
         except ElasticError as error:
             log.warning("The last report on %s failed: %s", self._dataset, error)
         with self._moved:
@@ -205,7 +205,7 @@ class Reports:
             self._dataset, shards, global_step=step, loss=loss, given_back=given_back
         )
         if lost:
-            log.warning("Shards %s of %s are done by another worker now.", lost, self._dataset)
+            log.warning("Shards %s of %s were requeued or leased to another worker.", lost, self._dataset)
         with self._moved:
             self._lost += lost
             self._sending = False

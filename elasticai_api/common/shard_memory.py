@@ -21,7 +21,7 @@ KEPT_SECONDS = 60.0
 
 @dataclass(kw_only=True)
 class RememberedShard:
-    """One shard, and how far this worker got with it."""
+    """A shard that this worker has had, with its progress."""
 
     shard_id: int
     dataset: str

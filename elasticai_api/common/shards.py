@@ -10,7 +10,7 @@ Failure modes
     A worker that dies loses what it has not reported; the rest of its shards goes to others. A worker that was taken
     for dead finds its shards lost: it may train on, they only do not count for it any more. A master that dies makes
     calls wait until it is back. An error that the program reports for a batch gives back what is not done of the
-    shard; a shard that fails again and again ends the job with that error. Shards that were fetched ahead (supply.py)
+    shard; a shard that fails again and again ends the job with that error. Prefetched shards (supply.py)
     are given back when the program does not use them.
 """
 
@@ -162,7 +162,9 @@ class DataShardService:
         return task
 
     def _next(self) -> tuple[pb.Task | None, int]:
-        """One that lies ready, if there is any, and how often the data set had been set back by then."""
+        """Returns a prefetched shard, if there is one, and how often the data set had been set back when it was
+        fetched.
+        """
         with self._lock:
             self._lose()
             return self._take(), self._set_backs
@@ -189,7 +191,7 @@ class DataShardService:
                     self._put(self._master.fetch(self._dataset_name, self._supply.wanted()), set_backs)
         except ElasticError as error:
             # The program's own next call meets it too, and raises it.
-            log.info("No shards could be fetched ahead: %s", error)
+            log.info("Prefetching shards failed: %s", error)
         finally:
             self._refilling = False
 
@@ -214,7 +216,7 @@ class DataShardService:
         return found.task
 
     def _lose(self) -> None:
-        """What the master says is not this worker's any more; what lies ready may not be either."""
+        """Drops the shards that the master has requeued, and all prefetched ones, which it may have requeued too."""
         lost = self._reports.take_lost()
         self._held.lose(lost)
         if lost:
@@ -265,7 +267,7 @@ class DataShardService:
             self._master.fail(self._dataset_name, task_id, err_msg)
 
     def report_global_step(self, step: int, loss: float | None = None) -> None:
-        """How far the training has come, for people who look at the job."""
+        """Reports the progress of the training, for the job's status."""
         self._reports.note_step(step, loss)
 
     def flush(self) -> None:
@@ -275,7 +277,7 @@ class DataShardService:
     # -- whole data sets -------------------------------------------------------------------------------------
 
     def get_shard_checkpoint(self) -> str:
-        """What is still to be done, as JSON: to be kept beside the checkpoint of the model.
+        """Returns the samples that are still to be done, as JSON, to save beside the checkpoint of the model.
 
         Its keys are dataset_name, todo and doing (lists of [start, end]), current_epoch, num_epochs, batch_size,
         dataset_size and shuffle_shards; a master may add some of its own.
@@ -295,7 +297,7 @@ class DataShardService:
         return True
 
     def get_current_epoch(self) -> int:
-        """The epoch that shards are given out of, from 1 on."""
+        """Returns the epoch whose shards are leased, from 1 on."""
         # While some lie ready here, the master has come further than this program.
         ahead = self._supply.epoch if self._supply else 0
         return ahead or self._master.epoch(self._dataset_name)

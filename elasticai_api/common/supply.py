@@ -1,4 +1,4 @@
-"""Shards that a worker has fetched ahead: several in one call where it uses many, one at a time where it does not.
+"""Prefetched shards of a worker: several in one call where it uses many, one at a time where it does not.
 
 A call costs both sides about a millisecond. That is nothing to a program that works on a shard for a second, and half
 of the time of one that is done with it in two milliseconds. So a worker asks for as many shards as it used in half a
@@ -7,7 +7,7 @@ the program, which so has a quarter of a second in which a busy master is not fe
 evidence: an input pipeline that fills its buffers when it starts is not fast yet. Neither is one slow half second, in
 which the program saved its model.
 
-What was fetched ahead is no work begun. It is given back when the program has not used it up in a while (it evaluates,
+Prefetched shards are not begun. They are given back when the program has not used it up in a while (it evaluates,
 or waits for something), when it ends, and when the master says that other shards of this worker are not its own any
 more, since then these may not be either.
 """
@@ -25,7 +25,7 @@ from elasticai_api.common.master import FetchedShard
 AHEAD_SECONDS = 0.5
 # So many of these are looked at; the second best counts.
 _PARTS = 4
-# What was fetched so long ago and not asked for since is better off with others.
+# Shards that were prefetched this long ago and not used are better given back to other workers.
 IDLE_SECONDS = 2.0
 # Bounds the size of an answer. A worker that uses more than that in half a second should have larger shards.
 MOST_SHARDS = 256
@@ -48,11 +48,11 @@ class Supply:
 
     @property
     def epoch(self) -> int:
-        """Of the shard taken last; 0 before the first."""
+        """Returns the epoch of the shard taken last; 0 before the first."""
         return self._epoch
 
     def wanted(self) -> int:
-        """How many shards to ask for."""
+        """Returns the number of shards to request."""
         with self._lock:
             part = self._part()
             taken = sorted(self._taken.get(part - ago, 0) for ago in range(1, _PARTS + 1))
@@ -70,7 +70,7 @@ class Supply:
             self._put_at = self._clock()
 
     def take(self) -> FetchedShard | None:
-        """The one that was fetched first, if there is any."""
+        """Takes the prefetched shard that was fetched first, if there is one."""
         with self._lock:
             if not self._ready:
                 return None

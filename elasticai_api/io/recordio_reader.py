@@ -60,7 +60,7 @@ class RecordIOReader:
         return self._count
 
     def __getitem__(self, index: int) -> bytes:
-        """One record: so a reader is a map-style data set."""
+        """Returns a record, so that a reader is a map-style data set."""
         if not 0 <= index < self._count:
             raise IndexError(f"There is no record {index}: there are {self._count}.")
         return next(self.read_records(index, index + 1))
@@ -78,7 +78,7 @@ class RecordIOReader:
         return self._read(start, end)
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
-        # Of chunks without records several may begin at the same one.
+        # Several chunks without records may begin at the same one.
         number = bisect.bisect_right(self._firsts, start) - 1
         while start < end:
             chunk = self._chunks[number]
@@ -153,7 +153,7 @@ def _decompress(compressor: int, stored: bytes, where: str) -> bytes:
     decompress = _gunzip if compressor == _GZIP else _snappy(where)
     try:
         return decompress(stored)
-    # What each library raises for damaged data is its own.
+    # Each library raises errors of its own for damaged data.
     except Exception as error:
         raise RecordIOError(f"{where} cannot be decompressed: {error}") from error
 
@@ -165,7 +165,7 @@ def _gunzip(stored: bytes) -> bytes:
 
 
 def _snappy(where: str) -> Callable[[bytes], bytes]:
-    """Whatever of the two packages is installed; neither is needed for other files."""
+    """Returns the decompressor of either package for Snappy that is installed; other files need neither."""
     try:
         import cramjam
     except ImportError:

@@ -61,7 +61,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
 
     @property
     def controller(self) -> ElasticController:
-        """Who trains, and where the training is; from the beginning of `fit` on."""
+        """Returns the controller, with the team and the place in the training; from the beginning of `fit` on."""
         if self._controller is None:
             raise ElasticError(
                 "There is no training yet. Give this callback to the Trainer, and its `loader` to fit."
@@ -69,7 +69,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
         return self._controller
 
     def batches(self) -> Iterator[Any]:
-        """Those of the epoch that is trained now, for `loader`."""
+        """Yields this worker's batches of the present epoch, for `loader`."""
         epoch, self._epoch = self._epoch or self.controller.next_epoch(), None
         return iter(()) if epoch is None else iter(epoch)
 
@@ -98,7 +98,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
                 )
             controller.set_broadcast_scheduler(config.scheduler)
         if trainer.gradient_clip_val:
-            # Of the gradients of all workers.
+            # The limit is for the gradients of all workers together.
             clip, trainer.gradient_clip_val = trainer.gradient_clip_val, None
             by_value = str(trainer.gradient_clip_algorithm or "").endswith("value")
             norm_or_value = torch.nn.utils.clip_grad_value_ if by_value else torch.nn.utils.clip_grad_norm_
@@ -144,7 +144,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]
 
 
 class _TeamLoader:
-    """What `fit` takes for its loader: each time it is iterated, the batches of one epoch of this worker."""
+    """The loader that `fit` receives: each iteration yields the batches of one epoch of this worker."""
 
     def __init__(self, callback: ElasticCallback) -> None:
         self._callback = callback

@@ -1,4 +1,4 @@
-"""Paddle: a training loop whose trainers may come and go at any moment, and lose nothing.
+"""Paddle: a training loop whose trainers may join and leave at any moment without losing anything.
 
     trainer = FaultTolerantTrainer(model, optimizer, service, "/data/model")
     for shard in trainer.shards():
@@ -8,16 +8,14 @@
             optimizer.clear_grad()
 
 All trainers share one state in a folder that all of them can write to: the values of the model, those of the optimizer,
-and which shards are in them. When a trainer has trained on a shard, it adds what it has changed to the state, under a
-lock, writes the state at a stroke, and only then reports the shard (write-ahead). It goes on from the state, with what
-the others have added to it.
+and which shards are in them. After each shard, a trainer adds its changes to the state, under a lock, writes the state
+atomically, and only then reports the shard (write-ahead). It continues from the state, with the changes of the others.
 
 Failure modes
-    A trainer that dies before the state is written leaves no trace: its shard goes to another trainer. One that dies
-    between that and its report is found out by the next trainer that gets the shard: it is in the state already, and
-    only reported. A trainer that starts, whether it is the first or a hundredth, begins with the state that is there.
-    A state that is being written when the process dies is not seen. The lock of a dead process is released by the
-    system.
+    A trainer that dies before the state is written leaves no trace: its shard goes to another trainer. If it dies
+    between that and its report, the next trainer with the shard finds it in the state, and only reports it. A trainer
+    that starts, whether it is the first or a hundredth, begins with the present state. A state that is being written
+    when the process dies is not used. The system releases the lock of a dead process.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class FaultTolerantTrainer:
         # That of the state that the model goes on from; the model's own values then.
         self._version = 0
         self._base: dict[str, Any] = {}
-        # What this trainer has added to the state and reported since.
+        # The samples that this trainer has added to the state and reported since.
         self._reported: list[_Range] = []
         with self._locked():
             state = self._read()
@@ -126,9 +124,9 @@ class FaultTolerantTrainer:
         self._base = _copied(self._model)
 
     def _check_finite(self) -> None:
-        """One trainer's NaN would be in the state of all, and nothing would take it out again."""
+        """Raises for non-finite parameters: one trainer's NaN would enter the state of all, and stay there."""
         for name, value in self._model.state_dict().items():
-            # What was not finite before, a mask for instance, does not become so by training.
+            # Values that were non-finite before, a mask for instance, are no result of training.
             if (
                 value.is_floating_point()
                 and not bool(paddle.isfinite(value).all())

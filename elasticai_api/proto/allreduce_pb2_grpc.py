@@ -60,56 +60,56 @@ class AllReduceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Open(self, request, context):
-        """A program of the user's own says what it trains on; all workers must agree. Model definitions need not.
+        """Describes the data set of a user's program; all workers must agree. Model definitions do not call this.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Gather(self, request, context):
-        """A worker is ready, and hears of every round and of everything else that changes what is to be done.
+        """Registers a ready worker, and streams every new round and every other change of its task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Synced(self, request, context):
-        """It has the state of the training in this round: what the others know survives their death.
+        """The worker has the state of the training in this round: the state survives the death of other members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Broken(self, request, context):
-        """The connections of a round are broken, for a reason the master may not know of.
+        """Reports that connections of a round are broken, for a reason that the master may not know of.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Waiting(self, request, context):
-        """Waits in an all-reduce for others, and for how long: those who do not are the ones that hang.
+        """Reports how long the worker has waited in an all-reduce: members that report no wait are the stalled ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Leave(self, request, context):
-        """Takes no part in the next round, as it ends.
+        """The worker exits, and is no member of the next round.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Order(self, request, context):
-        """The first samples of micro-batches [first, first + count) in the order of an epoch.
+        """Returns the first sample of micro-batches [first, first + count) in the order of an epoch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Advance(self, request, context):
-        """Steps that every member has made.
+        """Reports steps that every member has made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,8 +47,8 @@ class ProgressServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Tell(self, request, context):
-        """A worker's memory, for a master that recovers without its journal. Until then it answers ABORTED to the calls
-        above.
+        """A worker's own account of its progress, for a master that recovers without its journal. Before it has this, the
+        master answers ABORTED to the calls above.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class Advances:
 
     @property
     def step_seconds(self) -> float:
-        """What a step usually takes."""
+        """Returns the usual duration of a step."""
         return statistics.median(self._seconds) if self._seconds else 0.0
 
     def note_seconds(self, seconds: float) -> None:
@@ -72,7 +72,7 @@ class Advances:
         self.flush()
 
     def flush(self) -> None:
-        """Until everything noted has been answered."""
+        """Waits until the master has acknowledged everything noted."""
         with self._moved:
             self._hurry = True
             self._moved.notify_all()

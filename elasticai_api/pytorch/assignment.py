@@ -2,7 +2,7 @@
 
 The number of micro-batches of a step is fixed. Usually they go around: the first to the first member,
 the second to the second, and so on. When a round begins in the middle of a step, what members have computed stays
-theirs, and only the rest is given out, to those who have least.
+theirs, and only the rest is assigned, to the members with the fewest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 
 
 def usual_share(count: int, size: int, rank: int) -> list[int]:
-    """Of micro-batches 0 .. count-1 those of one member out of `size`."""
+    """Returns the micro-batches of one member out of `size`, among 0 .. count-1."""
     return list(range(rank, count, size))
 
 
 def valid_claims(claims: Sequence[Collection[int]]) -> list[set[int]]:
-    """What each member has computed and keeps, by rank.
+    """Returns the micro-batches that each member has computed and keeps, by rank.
 
     A member that was cut off for a round may come back with micro-batches that others have computed meanwhile. It
     has only the sum of all it did, so it cannot give up a part: it gives up everything.
@@ -31,7 +31,9 @@ def valid_claims(claims: Sequence[Collection[int]]) -> list[set[int]]:
 
 
 def shares(claims: Sequence[Collection[int]], count: int) -> list[list[int]]:
-    """What each member has to have computed for this step, by rank, given what each has already (`valid_claims`)."""
+    """Returns the micro-batches that each member must have computed for this step, by rank, given those that each has
+    already (`valid_claims`).
+    """
     given = [sorted(claim) for claim in claims]
     taken = {offset for claim in claims for offset in claim}
     for offset in range(count):

@@ -152,7 +152,7 @@ class ElasticController:
         self._team: Team | Solo | None = None
         self._reports = 0
         self._current: MicroBatch | None = None
-        # What `epochs()` reads its batches from.
+        # The source of the batches of `epochs()`.
         self._batches: Batches | None = None
         # Whether the batch in hand is done when the optimizer steps, and not when a function returns.
         self._loops = False
@@ -165,12 +165,12 @@ class ElasticController:
     # -- what is trained -------------------------------------------------------------------------------------
 
     def set_broadcast_model(self, model: Any) -> None:
-        """The model that all workers train: newcomers get its values from those who are there."""
+        """The model that all workers train: new members get its values from present ones."""
         self._model = model
         model.zero_grad = _ignore
 
     def set_broadcast_optimizer(self, optimizer: Any) -> None:
-        """Its state is shared like the model. From now on it steps when a step of all workers is complete."""
+        """Shares the state of an optimizer like the model. It now steps when a step of all workers is complete."""
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ElasticError(
                 "LBFGS computes the loss several times a step, which workers that share one can't do."
@@ -178,7 +178,7 @@ class ElasticController:
         self._optimizer = _SteppedByTeam(optimizer)
 
         def step(optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-            """In place of the optimizer's step, which comes when all gradients are there."""
+            """Replaces the optimizer's step, which is made when all gradients are there."""
             result = closure() if closure is not None else None
             optimizer._opt_called = True
             if self._loops:
@@ -269,7 +269,8 @@ class ElasticController:
             raise Drained
 
     def begin_batch(self) -> MicroBatch | None:
-        """What this worker has to compute next; None at the end of the training, or when it is drained.
+        """Returns the micro-batch that this worker computes next; None at the end of the training, or when it is
+        drained.
 
         What was computed before counts as trained by now.
         """
@@ -293,7 +294,7 @@ class ElasticController:
             self._team.done(micro.samples, math.nan if self._loss is None else self._loss)
 
     def report_loss(self, loss: Any) -> None:
-        """The loss of the batch in hand, for people who look at the job: a number, or a tensor with one."""
+        """Reports the loss of the present batch for the job's status: a number, or a tensor with one."""
         if loss is not None:
             self._loss = _loss_of(loss)
 
@@ -354,7 +355,8 @@ class ElasticController:
             self._line = None
 
     def finish(self) -> None:
-        """As `close`, for loops that may stop by themselves: to stop before the last epoch is an error in a job.
+        """Closes the controller, for loops that may stop by themselves: to stop before the last epoch is an error in a
+        job.
 
         Raises:
             elasticai_api.errors.ElasticError: The loop was stopped early. The job would miss the rest of the samples.
@@ -574,7 +576,7 @@ class _SteppedByTeam:
 
 
 def _ignore(*arguments: object, **keywords: object) -> None:
-    """In place of what would undo the sums of a step that is not complete."""
+    """Replaces calls that would reset the sums of a step that is not complete."""
 
 
 def _seed(micro: MicroBatch) -> None:
@@ -583,7 +585,7 @@ def _seed(micro: MicroBatch) -> None:
 
 
 def _loss_of(result: Any) -> float:
-    """What the training function returns, if that is its loss; for people who look at the job."""
+    """Returns the value of the training function if it is a loss, for the job's status."""
     if isinstance(result, (tuple, list)) and result:
         result = result[0]
     if isinstance(result, torch.Tensor) and result.numel() == 1:

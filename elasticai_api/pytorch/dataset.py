@@ -129,7 +129,7 @@ class ElasticDataLoader(DataLoader[Any]):  # type: ignore[misc]
             yield LoaderEpoch(self, epoch)
 
     def batches_of(self, epoch: ShardEpoch) -> Iterator[Any]:
-        """Those of one epoch, for `for batch in epoch`."""
+        """Yields the batches of one epoch, for `for batch in epoch`."""
         self._batches.epoch = epoch
         try:
             more = True

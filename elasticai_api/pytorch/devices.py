@@ -1,8 +1,8 @@
-"""Where a model is trained, and by what its gradients travel: gloo, or NCCL between GPUs.
+"""The device of a model, and the backend of its gradients: gloo, or NCCL between GPUs.
 
 gloo connects the members of a round in any case. It carries what they tell each other and the state of the training.
 Gradients that lie on GPUs go by NCCL if that can work: all members have their model on a GPU, each on one of its own,
-and a PyTorch that has NCCL. Everybody tells which GPU it has, so all come to the same decision. ELASTICAI_BACKEND, or
+and a PyTorch that has NCCL. Every member reports its GPU, so all make the same decision. ELASTICAI_BACKEND, or
 an argument, can say otherwise: `gloo`, or `nccl`, with which it is an error if that cannot work.
 """
 
@@ -42,7 +42,7 @@ def local_device(environment: Mapping[str, str] | None = None) -> torch.device:
 
 
 def device_number(environment: Mapping[str, str], count: int) -> int:
-    """Which of so many GPUs that this process sees, after CUDA_VISIBLE_DEVICES."""
+    """Returns the number of the GPU to use, among those that this process sees after CUDA_VISIBLE_DEVICES."""
     for name in (_LOCAL_RANK, PodEnv.WORKER_ID):
         given = environment.get(name, "")
         if given.isdigit():

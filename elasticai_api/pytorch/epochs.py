@@ -21,13 +21,13 @@ from typing import Any, Protocol
 
 
 class BatchSource(Protocol):
-    """What an epoch needs of the controller."""
+    """The part of the controller that an epoch uses."""
 
     def epoch_batches(self, epoch: Epoch) -> Iterator[Any]: ...
 
 
 class Epoch:
-    """One epoch; iterated, the batches of it that this worker has to compute. `number` counts from 0 on."""
+    """An epoch; iterated, it yields the batches that this worker computes. `number` counts from 0."""
 
     def __init__(self, source: BatchSource, number: int) -> None:
         self._source = source

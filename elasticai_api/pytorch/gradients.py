@@ -1,19 +1,19 @@
 """All-reduce of gradients: the sums of one member become the mean of all, in flat buckets.
 
-Members weight by samples: the result is the mean over all samples of the step, however they are divided.
-The sums of this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent
-again when a peer dies on the way.
+Members weight by samples: the result is the mean over all samples of the step, however they are divided. The sums of
+this member stay untouched in `parameter.grad` until all buckets have arrived, so that they can be sent again when a
+peer dies on the way.
 
-Overlap: with a member's last micro-batch of a step, buckets are sent while the backward pass goes on, each when its
-gradients are there. Members may differ in that: buckets are sent in the same order in any case, and what else belongs
-to the step follows them.
+Overlap: with a member's last micro-batch of a step, buckets are sent during the backward pass, each when its gradients
+are complete. Members may differ in that: buckets are sent in the same order in any case, and the rest of the step
+follows them.
 
 Failure modes
-    A program changes gradients after its backward pass, because it clips them or has a second one: what was sent before
-    is not what it wants. The change shows in the versions of the tensors; all members then send all buckets again, and
-    the one whose program does that overlaps no more. Changes through `.data` show in no version. The first steps with
-    overlap are therefore on trial: nothing is sent early, and what would have been is compared with what is there in
-    the end. A peer dies during the backward pass: `reduce` reports that.
+    A program changes gradients after its backward pass, because it clips them or has a second one: the sent buckets are
+    wrong. The versions of the tensors show the change; all members then send all buckets again, and the member whose
+    program does that stops to overlap. Changes through `.data` show in no version. The first steps with overlap are
+    therefore on trial: nothing is sent early, and the buckets that would have been sent are compared with the final
+    ones. A peer dies during the backward pass: `reduce` reports that.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _version(gradient: Any) -> int:
 
 
 class Gradients:
-    """Of one model's parameters. All members have them in the same order."""
+    """The gradients of one model's parameters, in the same order in all members."""
 
     def __init__(
         self, parameters: Iterable[Any], *, usual_samples: float = 1.0, bucket_bytes: int = _BUCKET_BYTES
@@ -191,7 +191,7 @@ class Gradients:
         return self.unit / self._usual_samples
 
     def _renew(self) -> None:
-        """Before the first bucket is filled."""
+        """Resets the buckets before the first one is filled."""
         if self._dirty and not self._under_way:
             # The group before this one may still be reading and writing there.
             for bucket in self._buckets:
@@ -218,7 +218,7 @@ class Gradients:
         self._missing = [{id(p) for p in bucket.parameters if p.requires_grad} for bucket in self._buckets]
 
     def _disarm(self) -> None:
-        """What is on its way is not to be used any more."""
+        """Invalidates all-reduces that are under way."""
         self._group, self._broken = None, None
         self._under_way, self._full = [], 0
         for bucket in self._buckets:
@@ -255,7 +255,7 @@ class Gradients:
 
 
 class _Hook:
-    """Of a parameter, which may outlive the team."""
+    """A hook of a parameter, which may outlive the team."""
 
     def __init__(self, gradients: Gradients) -> None:
         self._gradients = weakref.ref(gradients)

@@ -97,7 +97,7 @@ class _Work:
 class Group:
     """The members of one round, connected. With one member there is nothing to connect."""
 
-    # What backends may still be writing to, of groups that were given up.
+    # Tensors of abandoned groups, to which backends may still be writing.
     _abandoned: list[tuple[Any, list[Reduction]]] = []  # noqa: RUF012 - of the process, not of a group
 
     def __init__(self, *, number: int, rank: int, workers: Sequence[str], backend: Any, stale: Stale) -> None:
@@ -119,7 +119,7 @@ class Group:
         self._stale = stale
 
     def carry(self, device_type: str, connect: Callable[[], Any]) -> None:
-        """What is on such devices goes by the backend that `connect` makes, from now on, in all members."""
+        """Sends tensors on devices of this type by the backend that `connect` makes, from now on, in all members."""
         if self._backend is not None:
             self._carriers[device_type] = _patiently(
                 lambda _given_up: connect(), f"round-{self.number}-{device_type}", self._stale
@@ -236,7 +236,7 @@ def _patiently(connect: Callable[[threading.Event], Any], name: str, stale: Stal
         finished.set()
         _connecting.discard(thread)
 
-    # What it does in C++ can't be interrupted.
+    # Its C++ code can't be interrupted.
     thread = threading.Thread(target=run, name=name, daemon=True)
     _connecting.add(thread)
     thread.start()
@@ -277,9 +277,9 @@ def _connect(
 def _meet(store: Any, rank: int, size: int, given_up: threading.Event) -> None:
     """Returns when all members have come to the store. Raises `GroupBroken`."""
     store.set(f"here-{rank}", "")
-    everybody = [f"here-{each}" for each in range(size)]
+    members = [f"here-{each}" for each in range(size)]
     until = time.monotonic() + _MEETING.total_seconds()
-    while not store.check(everybody):
+    while not store.check(members):
         if given_up.wait(_MEETING_GLANCE_SECONDS):
             raise GroupBroken("another round has begun")
         if time.monotonic() > until:

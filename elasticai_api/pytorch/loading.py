@@ -65,7 +65,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderPlan:
-    """What a program's own `DataLoader` says about its batches."""
+    """The batching of a program's own `DataLoader`."""
 
     dataset: Any
     batch_size: int

@@ -15,16 +15,16 @@ from elasticai_api.pytorch.group import Group, as_bytes
 
 
 class Replica(Protocol):
-    """What a member needs to know of the model it trains."""
+    """The model of a member, as the team uses it."""
 
     def start(self, restore_from: str) -> None:
         """This is the first member of all: the state is this replica's own, or that of a checkpoint."""
 
     def parameters(self) -> list[Any]:
-        """What gradients are for, in the same order everywhere."""
+        """Returns the parameters that have gradients, in the same order in all members."""
 
     def buffers(self) -> list[Any]:
-        """What members change each for itself while they compute: moving averages and the like."""
+        """Returns the values that each member changes by itself while it computes, such as moving averages."""
 
     def read(self) -> tuple[dict[str, Any], Any]:
         """Everything: tensors by name, and the rest as values that JSON has."""
@@ -32,7 +32,7 @@ class Replica(Protocol):
     def write(self, tensors: dict[str, Any], rest: Any) -> None: ...
 
     def apply(self) -> None:
-        """One step of the optimizer, with the gradients in `parameter.grad`."""
+        """Makes one step of the optimizer, with the gradients in `parameter.grad`."""
 
 
 def send_state(group: Group, source: int, replica: Replica, *, take: bool) -> None:
@@ -88,7 +88,7 @@ class ModuleReplica:
         self._optimizer.step()
 
     def _check_frozen(self) -> None:
-        """Its gradients are not added up: it would become another one in each worker."""
+        """Raises if a frozen parameter is trained: its gradients are not summed, so it would differ between workers."""
         thawed = [name for name, p in self._frozen.items() if p.requires_grad]
         if thawed:
             raise ElasticError(

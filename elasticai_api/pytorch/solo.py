@@ -15,7 +15,7 @@ from elasticai_api.pytorch.replica import Replica
 
 
 class Solo:
-    """What a program uses of `Team`, for one process."""
+    """The interface of `Team` that a program uses, for one process."""
 
     def __init__(
         self, *, replica: Replica, size: int, batch_size: int, epochs: int, per_step: int, shuffle: bool

@@ -95,7 +95,7 @@ class Standings:
         self._thread.start()
 
     def synced(self, number: int) -> None:
-        """From this round on the worker has the state: repeated to a master that has forgotten it."""
+        """Reports that the worker has the state from this round on; repeated to a master that has lost it."""
         self._request.since = self._request.since or number
 
     def newest(self) -> pb.Standing:

@@ -1,22 +1,23 @@
-"""One member of a training by all-reduce: from micro-batch to micro-batch, through whatever happens to the others.
+"""A member of a training by all-reduce: its loop over micro-batches, across failures of other members.
 
-The member asks `next` for a micro-batch, computes its gradients into `parameter.grad`, and says `done`. With its last
-one of a step it adds up with the others, and the optimizer steps. `next` has nothing when there is nothing to compute
-now: the training halts (an agreed pause, the end of an epoch that has to be looked at, the end), or no round is there.
+The member asks `next` for a micro-batch, computes its gradients into `parameter.grad`, and calls `done`. With its last
+micro-batch of a step it exchanges gradients with the others, and the optimizer steps. `next` returns None when there is
+nothing to compute now: the training is paused (an agreed pause, the end of an epoch with an evaluation, the end), or
+there is no round.
 
-What stays the same
+Invariants
     Step k trains the same micro-batches with any set of members; their gradients are weighted by samples; all members
-    have the same state between two steps. The master hears of a step only when every member is known to have made it,
-    so that each survivor has at least what the ledger says.
+    have the same state between two steps. A step is reported to the master only when every member is known to have made
+    it, so that each survivor has at least the progress of the ledger.
 
 When the members change
-    All meet in the next round and tell how far they are. Some may have finished the step that others failed in: those
-    who are behind, and newcomers, get the state of the oldest that is furthest. What was computed of the unfinished
-    step is kept by who computed it, the rest is divided. A death costs what the dead one had computed of one step.
+    All members join the next round and report their progress. Some may have finished the step that others failed in:
+    members that are behind, and new ones, get the state of the oldest that is furthest. Members keep what they computed
+    of the unfinished step, the rest is divided. A death costs what the dead member had computed of one step.
 
 Agreements
     A pause is a barrier: at the same step for all. A member requests it with the numbers that are added up in a step,
-    and all halt after that step. The same goes for the change to a round with new members.
+    and all pause after that step. The same applies to the change to a round with new members.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Team:
 
     @property
     def over(self) -> bool:
-        """Nothing is left to do for this team: the job is over, or its generation."""
+        """Whether this team has nothing left to do: the job is over, or its generation."""
         standing = self.standing()
         return standing.finished or standing.generation != self._generation
 
@@ -160,7 +161,7 @@ class Team:
     # -- micro-batches ---------------------------------------------------------------------------------------
 
     def next(self) -> MicroBatch | None:
-        """What to compute next; None if there is nothing before something changes."""
+        """Returns the micro-batch to compute next; None if there is none before something changes."""
         while not self.over:
             self._advances.check()
             if self._group is None and not self._meet():
@@ -194,13 +195,15 @@ class Team:
         return False
 
     def expect(self, samples: int, *, last: bool = True) -> None:
-        """Before the gradients of so many samples are computed. `last`: others of the micro-batch do not follow."""
+        """Announces that the gradients of so many samples are computed next. `last`: no others of the micro-batch
+        follow.
+        """
         completes = last and len(self._computed) + 1 == len(self._share)
         self._gradient_sums().expect(samples, group=self._group if completes else None)
 
     def upcoming(self, version: int) -> Iterator[MicroBatch]:
-        """What `next` will give if nothing changes; for reading ahead, from any thread. Ends when it did change, or
-        where it is not known what comes next.
+        """Yields what `next` will return if nothing changes; for reading ahead, from any thread. Ends when something
+        has changed, or where the next micro-batch is not known.
         """
         place, group, share = self.place, self._group, list(self._share)
         if place is None or group is None:
@@ -273,8 +276,8 @@ class Team:
         """There is no step to make now. The same for all members at the same place, but for how new their news are."""
         assert self.place is not None
         if self.pause and self._pause_is_over(self.pause):
-            # Looked at here and not where the news come: in a new round a member gets it back from one that has not
-            # heard of its end yet.
+            # Looked at here and not where the news come: in a new round a member gets it back from one that does not
+            # know its end yet.
             self.pause = 0
         standing = self.standing()
         if self.pause or self.ended or (standing.last_step and self.place.step >= standing.last_step):
@@ -282,7 +285,7 @@ class Team:
         return self.place.epoch >= standing.open_epochs
 
     def _reported(self, place: Place) -> Place:
-        """As the ledger counts: the end of an epoch belongs to it."""
+        """Converts a place to the ledger's count, in which the end of an epoch belongs to that epoch."""
         if place.at or not place.epoch:
             return place
         return Place(step=place.step, epoch=place.epoch - 1, at=self._order_of().count)
@@ -407,7 +410,7 @@ class Team:
         source = next((rank for rank in having if rows[rank][_STEP] == furthest), 0)
         if not having and group.rank == 0:
             if not self.standing().fresh:
-                raise GroupBroken("those who have the state of the training have not come yet")
+                raise GroupBroken("members with the state of the training have not joined yet")
             self._start()
         behind = [rank for rank, row in enumerate(rows) if not row[_HAS] or row[_STEP] < furthest]
         taking = group.rank in behind and group.rank != source
@@ -420,7 +423,7 @@ class Team:
             # Nothing that could fail lies between the state and its place.
             self.place = Place(step=received[_STEP], epoch=received[_EPOCH], at=received[_AT])
             self._forget_step()
-        # One may have heard of an agreement in a step that others, who were cut off, made without it.
+        # A member may know of an agreement in a step that disconnected members made without it.
         furthest_rows = [r for rank, r in enumerate(rows) if rank not in behind]
         self.pause = max((r[_PAUSE] for r in furthest_rows), default=0)
         self.ended = any(r[_ENDED] for r in furthest_rows)
@@ -451,7 +454,7 @@ class Team:
         return [1, place.step, place.epoch, place.at, *flags, self._gpu]
 
     def _exchange_rows(self, group: Group) -> list[list[int]]:
-        """What every member tells of itself: its row, and a 1 for each micro-batch it has computed."""
+        """Exchanges the state of every member: its row, and a 1 for each micro-batch it has computed."""
         width = _CLAIMS + self.standing().per_step
         table = torch.zeros(group.size, width, dtype=torch.int64)
         table[group.rank, :_CLAIMS] = torch.tensor(self._row(), dtype=torch.int64)

@@ -66,7 +66,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class _TeamLoader:
-    """What a `Trainer` takes for its `DataLoader`: iterated, this worker's batches of the next epoch."""
+    """The `DataLoader` that a `Trainer` receives: iterated, it yields this worker's batches of the next epoch."""
 
     def __init__(self, controller: ElasticController, dataset: Any) -> None:
         self._controller = controller
@@ -87,7 +87,7 @@ class ElasticTrainerMixin:
         elasticai_api.errors.ElasticError: An argument needs what an elastic training does not have.
     """
 
-    # Of the Trainer that it is mixed into.
+    # Attributes of the Trainer that this is mixed into.
     args: Any
     model: Any
     optimizer: Any
@@ -112,7 +112,7 @@ class ElasticTrainerMixin:
 
     @property
     def controller(self) -> ElasticController:
-        """Who trains, and where the training is."""
+        """Returns the controller, which knows the team and the place in the training."""
         assert self._controller is not None
         return self._controller
 
@@ -136,7 +136,7 @@ class ElasticTrainerMixin:
             raise ElasticError(
                 "train_dataset: an elastic training needs a map-style data set, one with a length."
             )
-        # Of the Trainer: columns that the model does not take.
+        # The Trainer removes columns that the model does not take.
         collate = self.data_collator
         if type(dataset).__module__.split(".")[0] == "datasets":
             dataset = self._remove_unused_columns(dataset, description="Training")  # type: ignore[attr-defined]

@@ -17,14 +17,14 @@ from elasticdl.jobs.status import DesiredResult, JobStatus, RunState
 
 @dataclass(frozen=True, kw_only=True)
 class JobProgress:
-    """How far a job has come, in a list of jobs. Without samples or metrics where they are not known."""
+    """The progress of a job, in a list of jobs. Without samples or metrics where they are not known."""
 
     samples_done: int = 0
     samples_desired: int = 0
-    # Of the newest evaluation.
+    # The metrics of the newest evaluation.
     metrics: Mapping[str, float] = field(default_factory=dict)
     loss: float | None = None
-    # What all of this was taken from.
+    # The status that all of this was derived from.
     status: JobStatus | None = None
 
     @classmethod
@@ -41,19 +41,19 @@ class JobProgress:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """What a node uses of its machine. None where it is not known."""
+    """The resources of its machine that a node uses. None where a value is not known."""
 
-    # Of all processes of the node, in cores.
+    # The use of all processes of the node, in cores.
     cpu_cores: float | None = None
     memory_bytes: int | None = None
     gpu_memory_bytes: int | None = None
-    # Of the busiest device that the node uses, between 0 and 1.
+    # The use of the busiest device of the node, between 0 and 1.
     gpu_utilization: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSummary:
-    """One row of a list of jobs. Times are seconds since 1970."""
+    """A row of a list of jobs. Times are seconds since 1970."""
 
     job: str
     # Empty if it cannot be read.
@@ -79,7 +79,7 @@ class JobInterrupted(UserError):
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line of the output of a node, without its line break."""
+    """A line of the output of a node, without its line break."""
 
     node: str
     text: str
@@ -89,7 +89,7 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True)
 class StartReport:
-    """How the master of a submitted job started. Without a `problem` it has reported its first status."""
+    """The result of a submission. Without a `problem`, the master has reported its first status."""
 
     problem: str = ""
     # The end of the master's log.
@@ -103,19 +103,19 @@ class StartReport:
 
 
 class Job(abc.ABC):
-    """One job. All methods raise `UserError` for what a user can put right."""
+    """A job. All methods raise `UserError` for problems that a user can correct."""
 
     name: str
 
     @property
     @abc.abstractmethod
     def location(self) -> str:
-        """Where the job runs, in words: "here", or the namespace on the cluster."""
+        """Returns the location of the job in words: "here", or the namespace on the cluster."""
 
     @property
     @abc.abstractmethod
     def logs_location(self) -> str:
-        """Where a person finds the logs: a folder, or a command that prints them."""
+        """Returns the location of the logs: a folder, or a command that prints them."""
 
     @property
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class Job(abc.ABC):
     @property
     @abc.abstractmethod
     def recovery_hint(self) -> str:
-        """What to do about the job if it is interrupted."""
+        """Returns the advice for a job that is interrupted."""
 
     @abc.abstractmethod
     def command(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What happens to a job, for the caller who wants to show it.
+"""The events of a job, for callers that display them.
 
 Catalogs run inside commands, servers and notebooks, so they print nothing. They call an observer instead; the command
 line implements one that prints. Calls may come from another thread than the one that created the observer, one at a

@@ -91,7 +91,7 @@ def _document(path: str, snapshot: OpenSnapshot) -> dict[str, Any]:
         "job": about.get("job"),
         "model_def": about.get("model_def"),
         "optimizer": (snapshot.attributes.get("optimizer") or {}).get("name"),
-        # Of it and of what it needs beside it.
+        # The size of the checkpoint and of those that it needs.
         "bytes": sum(sizes) if newest is not None else Path(path).stat().st_size,
         "needs": [each.path.name for each in snapshot.checkpoints[:-1]],
         "arrays": {group: len(names) for group, names in snapshot.arrays.items() if names},

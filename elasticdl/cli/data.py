@@ -195,7 +195,7 @@ def criteo_like(
     overwrite: bool,
     seed: int,
 ) -> None:
-    """Made-up clicks like Criteo's: 13 numbers, 26 categories, of any size.
+    """Generated clicks like Criteo's: 13 numbers, 26 categories, of any size.
 
     Ids follow Zipf's law, and the label depends on them: there is something to learn.
     """
@@ -227,7 +227,7 @@ def criteo_like(
 def movielens_like(
     rows: int, test_rows: int | None, output: Path | None, records_per_file: int, overwrite: bool, seed: int
 ) -> None:
-    """Made-up ratings like MovieLens's: users, movies and stars, CSV.
+    """Generated ratings like MovieLens's: users, movies and stars, CSV.
 
     Columns are user, gender, age, occupation, movie, title, genres and rating. Groups of users have tastes: there is
     something to learn.

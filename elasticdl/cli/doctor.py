@@ -86,7 +86,7 @@ def _print(finding: Finding) -> None:
 
 
 def _progress() -> AbstractContextManager[Callable[[str], Any]]:
-    """On a terminal, what is being looked at."""
+    """Shows the present check on a terminal."""
     if not sys.stdout.isatty():
         return nullcontext(lambda subject: None)
     from contextlib import contextmanager

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Where a command is ("module:attribute") and what it does, in a few words."""
+    """The module of a command ("module:attribute"), and a short description."""
 
     place: str
     help: str

@@ -127,7 +127,7 @@ def _say_usage(error: click.UsageError) -> int:
 
 
 def _right_word(error: click.UsageError) -> str:
-    """Which word was meant: click says it of options, and newer versions of it of commands."""
+    """Returns the word that was probably meant. click suggests it for options, and newer versions for commands."""
     group = error.ctx.command if error.ctx else None
     unknown = re.match("No such command '(.*?)'", error.message)
     if unknown and error.ctx and isinstance(group, click.Group):

@@ -33,7 +33,7 @@ def paddle() -> None:
 
 
 def _command(name: str, words: tuple[str, ...]) -> None:
-    """In place of this process: Paddle is imported there alone."""
+    """Replaces this process, so that only the new one imports Paddle."""
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "elasticdl.paddle_compat.command", name, *words])
 

@@ -1,4 +1,4 @@
-"""What the controller keeps in memory of each object: enough to plan and to explain, and nothing else.
+"""The part of each object that the controller keeps in memory: enough to plan and to explain, and no more.
 
 A cluster with ten thousand pods would otherwise take hundreds of megabytes. Pure functions from a document to a
 smaller document of the same shape, so that everything that reads documents reads these too.

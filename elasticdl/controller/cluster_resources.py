@@ -1,4 +1,4 @@
-"""What the machines of a cluster have, and what the pods on them request: the log line and the metrics of it."""
+"""The resources of a cluster's machines, and the requests of the pods on them, as a log line and as metrics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClusterResources:
         )
 
     def line(self) -> str:
-        """One line that grep finds, with the figures that PaddlePaddle EDL's controller logged."""
+        """Returns the line with the figures that PaddlePaddle EDL's controller logged."""
         parts = [f"NodeCount:{self.node_count}"]
         for label, name, unit in (("GPU", GPU, 1), ("CPU", _CPU, 1), ("Memory", _MEMORY, _MEGA)):
             suffix = {"GPU": "", "CPU": "Milli", "Memory": "Mega"}[label]

@@ -1,14 +1,14 @@
-"""The cached cluster: machines, pods, TrainingJobs, job records and priority classes, and what has changed of them.
+"""The cached cluster: machines, pods, TrainingJobs, job records and priority classes, and their changes.
 
-Changes come in one at a time, in any order. The planner's input is kept up to date with each of them, so that a
-plan after one change costs what that change costs. No Kubernetes client, no clock.
+Changes arrive one at a time, in any order. Each updates the planner's input, so that the cost of a plan after one
+change is that of the change. No Kubernetes client, no clock.
 
-A pod that is about to go counts as gone: its room has been given away already, to those for whom it goes. Counting it
-would take the same room from its job twice.
+A terminating pod counts as gone: its room has been assigned already, to the instances for which it was preempted.
+Counting it would take the same room from its job twice.
 
 Failure modes
-    An object that cannot be read (a machine with a negative capacity) is left out, logged once per version, and no
-    reason to stop planning for the others.
+    An object that cannot be read (a machine with a negative capacity) is skipped, and logged once per version; planning
+    for the others continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from elasticdl.scheduling.errors import SchedulingInputError
 log = logging.getLogger("elasticdl.controller")
 
 _Read = TypeVar("_Read")
-# Of a master's report (`jobs/status`): what is more than progress.
+# The fields of a master's report (`jobs/status`) that are more than progress.
 _OF_STATUS = (
     "version",
     "state",
@@ -90,7 +90,7 @@ class CachedRecord:
 
     @cached_property
     def status(self) -> JobStatus:
-        """What the master has reported; an empty status if that cannot be read."""
+        """Returns the status that the master has reported; an empty status if it cannot be read."""
         return self._read[0]
 
     @property
@@ -150,7 +150,7 @@ class ClusterView:
         self.limits: dict[str, Mapping[str, int]] = {}
         # Documents of the pods of jobs, by job and name.
         self._job_pods: dict[str, dict[str, Document]] = {}
-        # What machines report of pods that they do not start, by uid.
+        # The events of pods that machines do not start, by uid.
         self._pod_troubles: dict[str, str] = {}
         self._ids_by_key: dict[str, set[str]] = {}
         self._on_job_change = on_job_change
@@ -184,7 +184,7 @@ class ClusterView:
         return self.priorities.get(class_name, self.default_priority) if class_name else self.default_priority
 
     def is_lost_machine(self, name: str | None) -> bool:
-        """Not there any more, or not ready."""
+        """Whether the machine no longer exists, or is not ready."""
         return name is not None and (name not in self.machines or not self.machines[name].is_ready)
 
     # -- changes ---------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def job_key(document: Document) -> str:
 
 
 def _reported(text: str) -> object:
-    """What a master reports, without what changes with every batch."""
+    """Returns the status that a master reports, without the parts that change with every batch."""
     try:
         status = json.loads(text or "{}")
         nodes = [[node.get(key) for key in _OF_NODES] for node in status.get("nodes") or ()]
@@ -347,7 +347,7 @@ def _read(read: Callable[[Document], _Read], document: Document, what: str) -> _
     try:
         return read(document)
     except (UserError, SchedulingInputError, TypeError, ValueError) as error:
-        log.warning("Leaving out %s: %s", what, error)
+        log.warning("Skipping %s: %s", what, error)
         return None
 
 

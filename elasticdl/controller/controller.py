@@ -1,9 +1,10 @@
-"""The controller as a process: leads or stands by, watches, plans on changes, and carries out what the engine decides.
+"""The controller as a process: leads or is on standby, watches, plans on changes, and carries out what the engine
+decides.
 
 A change that a plan reads wakes the loop; the plan comes a moment later, with the changes that arrive meanwhile. What
 plans cost sets their distance: on a small cluster a tenth of a second, on a large one up to `plan_interval_seconds`.
 Without a change a plan comes every `resync_seconds`. Jobs are worked on concurrently; the actions of one job never
-overlap, and begin at least `job_interval_seconds` after its last ones: the cache has heard of those then.
+overlap, and begin at least `job_interval_seconds` after its last ones: the cache has their results then.
 
 Failure modes
     Before all kinds have been listed once, nothing is planned: a cluster without machines would preempt everything. A
@@ -168,7 +169,7 @@ class Controller:
             await asyncio.sleep(timing.pause_after(self._clock() - begun))
 
     def _seconds_to_step(self) -> float:
-        """How soon a step is due without a change."""
+        """Returns the seconds until a step is due without a change."""
         if not self.is_leader:
             return self._timing.resync_seconds
         now = self._wall_clock()

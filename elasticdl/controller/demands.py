@@ -1,4 +1,5 @@
-"""What each TrainingJob asks of the planner: role groups, priority, and the speed and progress that its master reports.
+"""The demand of each TrainingJob on the planner: role groups, priority, and the speed and progress that its master
+reports.
 
 The planner knows one elastic role per job. Of a job whose trainers and parameter servers are both elastic, the
 trainers are the planner's; parameter servers follow them in proportion (`servers_for`).

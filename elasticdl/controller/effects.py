@@ -180,7 +180,7 @@ def resource_of_job(job: TrainingJob) -> Resource:
 
 
 def owner_document(job: TrainingJob) -> Document:
-    """What owner references are made of."""
+    """Returns the part of a job that owner references need."""
     return {
         "apiVersion": job.api_version,
         "kind": KIND,

@@ -56,7 +56,7 @@ class Election:
         self.identity = identity
         self.generation = 0
         self._timing = timing
-        # What the Lease said last, and when that was first seen here.
+        # The last content of the Lease, and when it was first seen here.
         self._seen: tuple[str, str] | None = None
         self._seen_at = 0.0
         self._leads_until = float("-inf")

@@ -101,11 +101,11 @@ class Engine:
         self._views: dict[str, JobView] = {}
         self._due_at: dict[str, float] = {}
         self._next_at: dict[str, float] = {}
-        # What each job asks of the planner, by its key, and which TrainingJob of that name asks.
+        # The demand of each job on the planner, by its key, and the TrainingJob that it is of.
         self._demands: dict[str, JobDemand] = {}
         self._askers: dict[str, str] = {}
         self._planned: Planned | None = None
-        # Of the last plan.
+        # The decisions of the last plan.
         self._decisions: dict[str, Decision] = {}
         self._stepped_at = float("-inf")
 
@@ -229,7 +229,7 @@ class Engine:
         try:
             demand = self._demand(view, now)
         except (UserError, SchedulingInputError) as error:
-            log.warning("Leaving out job %s: %s", key, error)
+            log.warning("Skipping job %s: %s", key, error)
         if demand is not None:
             self._demands[key] = demand
             self._askers[key] = job_id
@@ -254,7 +254,7 @@ class Engine:
         if view.failure and failure is not None:
             next_at = min(next_at, failure.retry_at)
         self._next_at[job_id] = next_at
-        # What is not done after all is done again.
+        # Actions that failed are repeated.
         self._due_at[job_id] = now if found else next_at
         return found
 
@@ -277,7 +277,7 @@ class Engine:
         return max(self._progress_seconds, _PROGRESS_SECONDS_PER_JOB * len(self.view.jobs))
 
     def _plan(self, now: float) -> dict[str, Decision]:
-        """From what has changed since the last plan, if there was one."""
+        """Updates the last plan, if there was one, by the changes since."""
         changes = self.view.take_changes()
         plan = None
         if self._planned is not None:
@@ -405,8 +405,8 @@ def _is_same(one: Decision | None, other: Decision | None) -> bool:
 def _last_valid(
     managed: ManagedJob, started: TrainingJobSpec, key: tuple[object, ...], before: _BuiltSpec | None
 ) -> TrainingJobSpec:
-    """What a job goes on with whose spec cannot be read any more: with the edits until then, as far as this controller
-    has seen them. It stays suspended if it is.
+    """Returns the spec with which a job continues if its present spec cannot be read: the last valid one with the edits
+    that this controller has seen. A suspended job stays suspended.
     """
     is_of_job = before is not None and (before.key[0], before.key[-1]) == (key[0], key[-1])
     running = before.running if before is not None and is_of_job and before.running is not None else started

@@ -26,7 +26,7 @@ _ABSENT_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What an informer caches. `transform`: what is kept of each object, to bound memory."""
+    """The objects that an informer caches. `transform`: reduces each object, to bound memory."""
 
     resource: str | Resource
     labels: Selector | None = None

@@ -1,4 +1,4 @@
-"""What the planner has seen last, so that the next plan costs what has changed since."""
+"""The planner's last input, so that the next plan costs only what has changed since."""
 
 from __future__ import annotations
 

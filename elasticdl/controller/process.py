@@ -31,8 +31,8 @@ _PATIENCE_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where the process listens. `http_port`: of probes and metrics; `webhook_port`: of the admission webhook. None: no
-    such port.
+    """The ports of the process. `http_port`: probes and metrics; `webhook_port`: the admission webhook. None: no such
+    port.
     """
 
     bind: str = "127.0.0.1"

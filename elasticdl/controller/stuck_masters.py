@@ -1,4 +1,4 @@
-"""What machines report of masters that they do not start: a volume, a Secret or a ConfigMap that is not there.
+"""The reasons that machines report for masters that they do not start: a missing volume, Secret or ConfigMap.
 
 The pod itself shows only "ContainerCreating"; the reason is in its events. They are read for such pods alone, a few
 times each, and for a few pods at a time: events have no index, so each request costs what all events cost. Of the other

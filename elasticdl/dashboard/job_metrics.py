@@ -21,7 +21,7 @@ def exposition_of(status: JobStatus, **labels: str) -> Exposition:
     out = Exposition(job=status.job, **labels)
     out.gauge(
         "elasticdl_job_info",
-        "Always 1; what the job is and how it does is in the labels.",
+        "Always 1; kind, phase and state of the job are in the labels.",
         1,
         kind=status.kind,
         state=status.state.value,
@@ -37,25 +37,31 @@ def exposition_of(status: JobStatus, **labels: str) -> Exposition:
 
 
 def _add_progress(out: Exposition, status: JobStatus) -> None:
-    out.gauge("elasticdl_samples_done", "Samples that are done, of all epochs.", status.samples_done)
-    out.gauge("elasticdl_samples_desired", "Samples of all epochs.", status.samples_desired)
-    out.gauge("elasticdl_samples_per_second", "Samples done in the last seconds.", status.samples_per_second)
-    out.gauge("elasticdl_epoch", "Epochs that are done.", status.epoch)
+    out.gauge("elasticdl_samples_done", "Samples done in all epochs.", status.samples_done)
+    out.gauge("elasticdl_samples_desired", "Samples that all epochs have.", status.samples_desired)
+    out.gauge(
+        "elasticdl_samples_per_second", "Samples per second, in the last seconds.", status.samples_per_second
+    )
+    out.gauge("elasticdl_epoch", "Finished epochs.", status.epoch)
     out.gauge("elasticdl_epochs_desired", "Epochs that the job has.", status.epochs)
     out.gauge("elasticdl_step", "Batches of all workers.", status.step)
     out.gauge("elasticdl_loss", "The mean loss in the newest report of a worker.", status.loss)
-    out.gauge("elasticdl_started_seconds", "When the job's master started.", status.start_time)
-    out.gauge("elasticdl_generation", "How often the model was restored in the job.", status.model_generation)
+    out.gauge(
+        "elasticdl_started_seconds",
+        "Start time of the job's master, in seconds since 1970.",
+        status.start_time,
+    )
+    out.gauge("elasticdl_generation", "Number of restores of the model.", status.model_generation)
     out.gauge(
         "elasticdl_batches_without_effect",
-        "Batches that were passed over, since their gradients were not finite.",
+        "Batches skipped for non-finite gradients.",
         status.non_finite_batches,
     )
     newest = status.latest_evaluation
     if newest is not None:
-        out.gauge("elasticdl_evaluation_step", "Of the newest evaluation.", newest.step)
+        out.gauge("elasticdl_evaluation_step", "Step of the newest evaluation.", newest.step)
         for name, value in newest.metrics.items():
-            out.gauge("elasticdl_evaluation", "The newest evaluation.", value, metric=name)
+            out.gauge("elasticdl_evaluation", "Values of the newest evaluation.", value, metric=name)
 
 
 def _add_nodes(out: Exposition, status: JobStatus) -> None:
@@ -70,12 +76,12 @@ def _add_server(out: Exposition, server: ServerReport) -> None:
     name = server.name
     gauges = {
         "version": ("Updates of the model.", server.version),
-        "rows": ("Rows of tables in memory, copies for other servers too.", server.rows),
+        "rows": ("Rows of tables in memory, replicas included.", server.rows),
         "bytes": ("Parameters, rows, their slots and indexes.", server.size_bytes),
         "dense_bytes": ("Dense parameters and their slots.", server.dense_bytes),
         "rows_pulled_per_second": ("In the last seconds.", server.rows_pulled_per_second),
         "rows_pushed_per_second": ("In the last seconds.", server.rows_pushed_per_second),
-        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", server.hit_ratio),
+        "hit_ratio": ("Share of the pulled ids that had a row, in the last seconds.", server.hit_ratio),
         "staleness_mean": (
             "Versions between pull and push, in the last seconds.",
             server.staleness.mean,
@@ -87,7 +93,7 @@ def _add_server(out: Exposition, server: ServerReport) -> None:
     for call, took in server.calls.items():
         out.summary(
             "elasticdl_server_call_seconds",
-            "How long answers took on the server; quantiles of the last seconds.",
+            "Duration of calls on the server; quantiles of the last seconds.",
             quantiles={"0.5": took.p50_seconds, "0.95": took.p95_seconds, "0.99": took.p99_seconds},
             sum=took.total_seconds,
             count=took.count,
@@ -114,24 +120,24 @@ def _add_server(out: Exposition, server: ServerReport) -> None:
 def _add_table(out: Exposition, server: str, table: TableReport) -> None:
     name = table.name
     gauges = {
-        "rows": ("Rows in memory, copies for other servers too.", table.rows),
+        "rows": ("Rows in memory, replicas included.", table.rows),
         "bytes": ("Rows, their slots and the index.", table.size_bytes),
-        "hit_ratio": ("Ids asked for that had a row, in the last seconds.", table.hit_ratio),
+        "hit_ratio": ("Share of the pulled ids that had a row, in the last seconds.", table.hit_ratio),
     }
     for metric, (help_of, value) in gauges.items():
         out.gauge(f"elasticdl_table_{metric}", help_of, value, server=server, table=name)
     counters = {
-        "ids_pulled": ("Ids that were asked for.", table.ids_pulled),
-        "ids_found": ("Ids asked for that had a row.", table.ids_found),
+        "ids_pulled": ("Pulled ids.", table.ids_pulled),
+        "ids_found": ("Pulled ids that had a row.", table.ids_found),
         "ids_pushed": ("Ids whose gradients were applied.", table.ids_pushed),
-        "rows_refused": ("Rows that there was no memory for.", table.rows_rejected),
+        "rows_refused": ("Rows refused for lack of memory.", table.rows_rejected),
     }
     for metric, (help_of, value) in counters.items():
         out.counter(f"elasticdl_table_{metric}_total", help_of, value, server=server, table=name)
     for hot in table.hot_ids:
         out.gauge(
             "elasticdl_table_hot_id_share",
-            "The part of the pulls that an id is in, of the hottest.",
+            "Share of the pulls that contain the id, for the hottest ids.",
             hot.share,
             server=server,
             table=name,

@@ -45,7 +45,7 @@ class MetricsServer:
         self.address = f"http://{bind}:{self._server.server_address[1]}{PATH}"
 
     def run(self) -> None:
-        """Until interrupted, or until `close` in another thread."""
+        """Serves until interrupted, or until `close` in another thread."""
         try:
             self._server.serve_forever()
         finally:

@@ -1,4 +1,4 @@
-"""Where the dashboard of this user runs: in files of ELASTICDL_HOME that only this user may read.
+"""The address of this user's dashboard, in files of ELASTICDL_HOME that only this user may read.
 
     dashboard.token    the token, made once: links and sessions outlive a restart of the server
     dashboard.json     the address of the one that runs; its lock is held as long as it does

@@ -1,4 +1,4 @@
-"""Where the dashboard listens and what it may do, checked before anything is started.
+"""The address and the rights of the dashboard, checked before anything is started.
 
 The pages show logs and training data, and may change jobs. So the dashboard listens on loopback, and beyond it only
 with TLS: without encryption, the token could be read on the way.

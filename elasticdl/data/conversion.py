@@ -1,4 +1,4 @@
-"""From one format to another.
+"""Converts data sets from one format to another.
 
 Between RecordIO and TFRecord records are copied as they are, byte by byte; between CSV files rows are. Everything
 else goes through named columns: a column of a table is a feature of an Example, and back. That needs the columns'
@@ -42,7 +42,7 @@ _IMAGE_COLUMNS = [
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What was written, and what could not be read."""
+    """The result of a conversion: what was written, and what could not be read."""
 
     destination: Path
     records: int
@@ -51,7 +51,7 @@ class Conversion:
 
 @dataclass(frozen=True, kw_only=True)
 class _Target:
-    """How records of one kind are written: each is turned by `shape`, files begin with `header` or have a `schema`."""
+    """The way to write records of one kind: `shape` converts each, files begin with `header` or have a `schema`."""
 
     shape: Callable[[Any], Any]
     header: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ class TaskShard:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What `read_records` is asked for: `task.shard`; the same under the names older readers use."""
+    """The request to `read_records`: `task.shard`; the same under the names that older readers use."""
 
     shard: TaskShard
 
@@ -62,7 +62,7 @@ class DataReader(abc.ABC):
 
     @abc.abstractmethod
     def create_shards(self) -> Mapping[str, tuple[int, int]]:
-        """For each shard by name the number of its first record, and how many records it has."""
+        """Returns, by the name of each shard, the number of its first record and the count of its records."""
 
     @abc.abstractmethod
     def read_records(self, task: Task) -> Iterable[Record]:
@@ -78,7 +78,7 @@ class DataReader(abc.ABC):
 
     @property
     def metadata(self) -> Any:
-        """What `feed` gets as its third argument; its `column_names`, if any, are the names of the columns."""
+        """Returns the third argument of `feed`; its `column_names`, if any, are the names of the columns."""
         return Metadata()
 
 
@@ -173,7 +173,7 @@ class LengthReader(Reader):
 
 
 def adapt_custom_reader(made: Any, origin: str) -> Reader:
-    """What `custom_data_reader` returned, as a `Reader`. Raises `UserError` if it is none of the three."""
+    """Converts the result of `custom_data_reader` to a `Reader`. Raises `UserError` if it is of no known kind."""
     if isinstance(made, Reader):
         return made
     metadata = _metadata(getattr(made, "metadata", None))
@@ -223,7 +223,7 @@ def _metadata(given: Any) -> Metadata:
 
 
 def _kind(made: Any, reader: Reader) -> RecordKind:
-    """What it says its records are, or what the first one is."""
+    """Returns the kind of the records: as declared by the reader, or that of the first record."""
     said = getattr(made, "kind", None)
     if said in ("bytes", "row", "columns"):
         kind: RecordKind = said

@@ -27,7 +27,7 @@ from elasticdl.errors import UserError
 Record = Any
 # Rows of Parquet are collected to row groups of this size: what a reader has to decode to get at one row.
 _GROUP_ROWS = 4096
-# Which formats can be written, how their files are named, and how each can be compressed (first: by default).
+# The formats that can be written, the names of their files, and their compressions (first: the default).
 SUFFIXES = {"recordio": ".recordio", "tfrecord": ".tfrecord", "csv": ".csv", "parquet": ".parquet"}
 COMPRESSIONS = {
     "recordio": ("snappy", "none", "gzip"),
@@ -38,7 +38,7 @@ COMPRESSIONS = {
 
 
 class RecordWriter(Protocol):
-    """One file of records; there when it is closed."""
+    """A file of records, complete when it is closed."""
 
     def write(self, record: Record) -> None: ...
     def close(self) -> None: ...

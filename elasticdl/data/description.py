@@ -1,4 +1,4 @@
-"""What is in a data set, for people: its files, its columns, its first records, and what is damaged in it."""
+"""Describes a data set for users: its files, its columns, its first records, and its damaged parts."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ Feature = NDArray[Any] | list[bytes]
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
 _INT64_MAX = (1 << 63) - 1
 _FLOAT = struct.Struct("<f")
-# What stands before the one number of a feature; and tag and length of every short field.
+# The prefix of a feature with one number; and tag and length of every short field.
 _ONE_FLOAT = bytes((_FIELD_2, 6, _FIELD_1, 4))
 _BYTES = [bytes((value,)) for value in range(0x80)]
 _HEADS = {tag: [bytes((tag, length)) for length in range(0x80)] for tag in (_FIELD_1, _FIELD_2, _FIELD_3)}
 
 
 class _Unusual(Exception):
-    """Not laid out the usual way; nothing wrong with that."""
+    """An Example in a valid but unusual layout."""
 
 
 def decode_example(record: bytes) -> dict[str, Feature]:
@@ -95,7 +95,7 @@ def _feature(record: bytes, position: int, end: int) -> Feature:
 
 
 def _open(record: bytes, position: int, tag: int) -> tuple[int, int]:
-    """Where the field with that tag begins and ends, whose tag stands at the position."""
+    """Returns begin and end of the field with that tag at the position."""
     if record[position] != tag:
         raise _Unusual
     length = record[position + 1]

@@ -22,7 +22,7 @@ Record = Any
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a reader knows of its records beside their values: the third argument of `feed`."""
+    """The description of a reader's records, the third argument of `feed`."""
 
     column_names: tuple[str, ...] = ()
     # NumPy dtype names, one a column; "str" for text, "bytes" for raw bytes.

@@ -24,7 +24,7 @@ _ACCESS_REVIEW = Resource(
     plural="selfsubjectaccessreviews",
     namespaced=False,
 )
-# What submitting, watching, scaling, stopping and deleting a job takes: group, resource, verbs.
+# The rights needed to submit, watch, scale, stop and delete a job: group, resource, verbs.
 NEEDED = (
     ("", "configmaps", ("get", "list", "create", "patch", "delete")),
     ("", "pods", ("get", "list", "create", "delete")),

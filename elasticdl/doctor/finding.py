@@ -1,4 +1,4 @@
-"""What a check has found: in which state something is, and what to do about it."""
+"""The result of a check: the state of something, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Level(str, enum.Enum):
-    """How much it matters. With an error, jobs do not run."""
+    """The severity of a finding. With an error, jobs do not run."""
 
     OK = "ok"
     # Not there, and not needed by everyone.

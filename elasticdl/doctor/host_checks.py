@@ -15,7 +15,7 @@ from elasticdl.version import VERSION
 
 
 def check_hosts(hosts: Sequence[str], *, python: str = "", config: str = "") -> list[Finding]:
-    """One finding for each host, and one if this machine cannot make certificates."""
+    """Returns a finding for each host, and one if this machine cannot make certificates."""
     found = []
     if importlib.util.find_spec("cryptography") is None:
         found.append(

@@ -1,4 +1,4 @@
-"""What jobs need of this machine: a place for their files, memory, ports, and limits that let processes start.
+"""The requirements of jobs on this machine: a place for their files, memory, ports, and limits on processes.
 
 The figures are those of a small job: two workers, a parameter server and a master. A job that fits has room for
 nothing else on a machine with a warning.
@@ -37,7 +37,7 @@ def check_home(home: Path) -> list[Finding]:
     fix = f'mkdir -p "{home}" && chown -R "$USER" "{home}" && chmod -R u+rwX "{home}"'
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     try:
-        # What a job does when it begins; the folder itself is made by the first job.
+        # A job does the same when it begins; the first job makes the folder itself.
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=existing):
             pass
     except OSError as error:
@@ -78,7 +78,7 @@ def check_memory(
     enough: int = _ENOUGH_MEMORY,
     least: int = _LEAST_MEMORY,
 ) -> Finding:
-    """What is available, within the limit of the container that this is."""
+    """Checks the available memory, within the limit of a container."""
     subject = "memory"
     available = _available_memory(meminfo, cgroup)
     if available is None:

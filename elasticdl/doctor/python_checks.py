@@ -59,7 +59,7 @@ def check_kernels(module: str = "elasticdl.ps._kernels") -> Finding:
 
 
 def check_compiler(which: Callable[[str], str | None] = shutil.which) -> Finding:
-    """Only an installation from sources needs one."""
+    """Checks for a compiler, which only an installation from sources needs."""
     subject = "C++ compiler"
     named = os.environ.get("CXX", "").split()[:1]
     found = next((path for name in (*named, *_COMPILERS) if (path := which(name))), None)

@@ -19,7 +19,7 @@ from elasticdl.jobs.flags.pairs import BadValue
 
 TOOLS = ("docker", "podman", "buildah")
 _LAST_LINES = 12
-# What a tool's words mean, and what to do about it. The first that fits counts.
+# The meaning of a tool's messages, and the advice. The first that matches counts.
 _HINTS = (
     (
         ("No matching distribution found for elasticdl", "No matching distribution found for elasticai"),

@@ -28,7 +28,7 @@ _IGNORED = ".git\n**/__pycache__\n"
 
 @dataclass(frozen=True, kw_only=True)
 class ImagePlan:
-    """What goes into the image. Paths are relative to the folder that it is built from."""
+    """The content of an image. Paths are relative to the folder that it is built from."""
 
     model_zoo: str
     requirements: str
@@ -133,7 +133,7 @@ def write_dockerfile(
 
 @dataclass(frozen=True, kw_only=True)
 class _Brought:
-    """Where in the folder something is, and the files that have to be copied there for that."""
+    """The place of a dependency in the folder, and the files to copy there for it."""
 
     place: str = ""
     files: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""What a job is: JobSpec, JobStatus, the job record, the job folder; their parsing, defaults and validation.
+"""The description of a job: JobSpec, JobStatus, the job record, the job folder; their parsing, defaults and validation.
 
 The package can be called: `elasticdl.jobs()` lists jobs, as `elasticdl.list_jobs` does. The name is the package's since
 importing any of its modules puts it into `elasticdl` (docs/decisions/0039-callable-package.md).

@@ -25,7 +25,7 @@ from typing import Any
 
 from elasticdl.jobs.json_codec import BadDocument, decode
 
-# A job of fewer epochs is written in full, for people who read the object itself.
+# A job of fewer epochs is written in full, for readers of the object itself.
 _PLAIN_ROWS = 100
 _ROWS_KEPT = 500
 _RANGES_KEPT = 200
@@ -40,7 +40,7 @@ _RANGES_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRow:
-    """One epoch of one data set. Epochs count from 0 here, and from 1 in the table."""
+    """An epoch of a data set. Epochs count from 0 here, and from 1 in the table."""
 
     dataset: str
     epoch: int

@@ -44,7 +44,7 @@ COMPANIONS = (
     "custom_data_reader",
     "prediction_outputs_processor",
 )
-# What these flags mean when they are not given.
+# The defaults of these flags.
 _DEFAULT_NAMES = {"prediction_outputs_processor": "PredictionOutputsProcessor"}
 _LITERALS = (bool, int, float, complex, str, bytes, type(None))
 _OURS = ("elasticdl", "elasticai_api")

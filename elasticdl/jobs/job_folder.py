@@ -34,7 +34,7 @@ _LONGEST_SOCKET_PATH = 100
 
 @dataclass(frozen=True, kw_only=True)
 class JobEntry:
-    """What became of a local job (`record.json`). Times are seconds since 1970."""
+    """The entry of a local job (`record.json`). Times are seconds since 1970."""
 
     kind: str
     state: RecordedState
@@ -106,7 +106,7 @@ class JobFolder:
 
     @property
     def history_path(self) -> Path:
-        """What became of nodes, events and figures over time; jobs of older versions have none."""
+        """Returns the path of the history of nodes, events and figures; jobs of older versions have none."""
         return self.path / HISTORY_NAME
 
     @property
@@ -127,7 +127,7 @@ class JobFolder:
         return self._read(self.token_path).strip()
 
     def master_address(self) -> str | None:
-        """Where the master was last; None before it has started."""
+        """Returns the last address of the master; None before it has started."""
         try:
             return self.master_address_path.read_text().strip() or None
         except FileNotFoundError:
@@ -156,7 +156,7 @@ class JobFolder:
         attempts = before.attempts + 1
         self.write_record(replace(before, state="running", ended=None, message="", attempts=attempts))
         with file_errors_as_user_errors(self.path):
-            # Of the attempt before.
+            # A file of the previous attempt.
             self.status_path.unlink(missing_ok=True)
             self.master_address_path.unlink(missing_ok=True)
 
@@ -200,7 +200,7 @@ class JobFolder:
             return self.is_locked()
 
     def is_locked(self) -> bool:
-        """As `is_running`, for a caller that holds the guard of the jobs."""
+        """Like `is_running`, for a caller that holds the guard of the jobs."""
         try:
             lock = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -219,7 +219,7 @@ class JobFolder:
     # -- the socket ------------------------------------------------------------------------------------------
 
     def socket_path(self) -> Path:
-        """Where the host of the job listens: in the folder, or elsewhere if its path is too long for one.
+        """Returns the socket of the job's host: in the folder, or elsewhere if its path is too long for one.
 
         The other place is in a folder that belongs to this user alone, which is made here.
         """

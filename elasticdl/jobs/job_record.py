@@ -110,7 +110,7 @@ def desired_entry(desired: Desired) -> dict[str, str]:
 
 
 def snapshot_entry(text: str | None) -> dict[str, str | None]:
-    """None removes it."""
+    """Returns the entry of a snapshot in the record; None removes it."""
     return {SNAPSHOT_KEY: text}
 
 

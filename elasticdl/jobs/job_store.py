@@ -32,7 +32,7 @@ def default_home() -> Path:
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class JobRun:
-    """One run of a job, the first is number 1."""
+    """A run of a job; the first is number 1."""
 
     job: str
     number: int
@@ -107,7 +107,7 @@ class JobStore:
         return tuple(sorted(self.folders(), key=age))
 
     def folders(self) -> tuple[JobFolder, ...]:
-        """As `list`, by name and number: nothing in the folders is read."""
+        """Returns the folders by name and number, without reading them."""
         runs = sorted(self._all_runs())
         newest = {run.job: run for run in runs}
         return tuple(

@@ -1,4 +1,4 @@
-"""What a model definition is asked to do: the `mode` argument of its `feed`."""
+"""The purpose of a model definition in a job: the `mode` argument of its `feed`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from elasticdl.jobs.validation import problems
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(Head):
-    """One training, evaluation or prediction run. Make it with `build`, which checks it."""
+    """A training, evaluation or prediction run. Make it with `build`, which checks it."""
 
     model: ModelSection = field(default_factory=ModelSection)
     data: DataSection = field(default_factory=DataSection)
@@ -42,7 +42,7 @@ class JobSpec(Head):
 
     @property
     def runs_here(self) -> bool:
-        """On this machine, because no image says otherwise."""
+        """Whether the job runs on this machine, because no image is given."""
         return not self.cluster.image_name
 
     @property

@@ -34,7 +34,7 @@ class StatusError(UserError):
 
 
 class RunState(str, enum.Enum):
-    """Where a job is in its life.
+    """The state of a job.
 
     starting → running → stopping → stopped, or running → succeeded or failed. `interrupted` is no state that a master
     reports: readers conclude it from a job that is not final and has no master.
@@ -63,7 +63,7 @@ class RunState(str, enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """One node of a job. `phase` and `reason` are the values of `NodePhase` and `EndReason` of the platforms."""
+    """A node of a job. `phase` and `reason` are the values of `NodePhase` and `EndReason` of the platforms."""
 
     name: str
     role: str
@@ -77,7 +77,7 @@ class NodeReport:
     leased_shards: int = json_field("shards", default=0)
     # Since when it has not answered, in seconds since 1970.
     unresponsive_since_seconds: float | None = json_field("unresponsive_since_seconds", default=None)
-    # Of the last seconds. None for nodes that train nothing by themselves.
+    # The rate of the last seconds. None for nodes that train nothing by themselves.
     samples_per_second: float | None = None
 
     @property
@@ -96,7 +96,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketReport:
-    """How the buckets of the model are spread over the parameter servers."""
+    """The distribution of the model's buckets over the parameter servers."""
 
     map_version: int = json_field("map", default=0)
     # Primaries by the name of the server.
@@ -135,7 +135,7 @@ class HotId:
 
 @dataclass(frozen=True, kw_only=True)
 class TableReport:
-    """One table on one parameter server. Counts of ids are since the server's start, rates of the last seconds."""
+    """A table on a parameter server. Counts of ids are since the server's start, rates of the last seconds."""
 
     name: str = json_field("table")
     rows: int = 0
@@ -152,7 +152,7 @@ class TableReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerReport:
-    """One parameter server, as it last reported. Rates and ratios are of the last seconds."""
+    """A parameter server, as it last reported. Rates and ratios are of the last seconds."""
 
     name: str
     number: int = 0
@@ -162,7 +162,7 @@ class ServerReport:
     size_bytes: int = json_field("bytes", default=0)
     dense_bytes: int = 0
     parameters: int = 0
-    # Of dense values and of rows together; each by itself is among the calls.
+    # The rate of dense values and of rows together; the calls list each.
     pull: CallReport = field(default_factory=CallReport)
     push: CallReport = field(default_factory=CallReport)
     calls: Mapping[str, CallReport] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class ServerReport:
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredResult:
-    """What the master has done about the desired state of `JobStatus.observed_generation`.
+    """The master's result for the desired state of `JobStatus.observed_generation`.
 
     At most one of `message` and `error` has text; neither if there was nothing to do. Victims that could not be drained
     are listed with the reason; the rest was done.
@@ -198,11 +198,11 @@ class JobStatus:
     kind: str = ""
     # "definition" or "command".
     program: str = ""
-    # What the job does right now, in words.
+    # The present activity of the job, in words.
     phase: str = ""
     message: str = ""
     traceback: str = ""
-    # What keeps the master from its work, as seen from outside. Masters never write it.
+    # The problem of the master, as seen from outside. Masters never write it.
     trouble: str = ""
     # When this was written.
     now: float = 0.0
@@ -213,9 +213,9 @@ class JobStatus:
     epoch: int = 0
     epochs: int = 0
     samples_done: int = 0
-    # Of all epochs.
+    # The samples of all epochs together.
     samples_desired: int = json_field("samples_total", default=0)
-    # Of all epochs: done once, lost with the model or doubtful, and therefore trained again.
+    # Samples of all epochs that were trained again: done once, then lost with the model or doubtful.
     samples_again: int = 0
     # Waiting of workers for slower ones, in seconds of the job: of one of four workers, a quarter counts.
     straggler_seconds: float = 0.0
@@ -241,7 +241,7 @@ class JobStatus:
     # The generation of the desired state (`jobs/desired.py`) that the master has acted on, and the result.
     observed_generation: int = json_field("observedGeneration", default=0)
     desired_result: DesiredResult = json_field("desiredResult", default_factory=DesiredResult)
-    # Asked to pause, and nothing is left to be saved before the pods are deleted.
+    # The job was asked to pause, and has saved everything: its pods can be deleted.
     is_ready_to_pause: bool = json_field("readyToPause", default=False)
     # Batches whose gradients were not finite, and therefore had no effect.
     non_finite_batches: int = json_field("batches_without_effect", default=0)

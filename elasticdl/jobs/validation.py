@@ -1,4 +1,4 @@
-"""What must hold between the flags of a job. What must hold for one flag alone, its grammar checks.
+"""Validates flags of a job against each other. The grammar of each flag validates its own value.
 
 A check says which flags it is about, so that it can keep quiet where one of them is known to be wrong.
 """
@@ -29,7 +29,7 @@ from elasticdl.jobs.sections.training import (
 
 
 class Sections(Protocol):
-    """What is validated: the sections of a job. `JobSpec` is one, and is not imported, since it imports this."""
+    """The sections of a job that are validated. `JobSpec` is one, and is not imported, since it imports this."""
 
     @property
     def kind(self) -> JobKind: ...
@@ -320,7 +320,7 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
             end = "" if words.endswith("?") else "."
             yield _problem("cluster_spec_json", because=f"--cluster_spec_json: {words}{end}")
             return
-        # Those of every job are known where the fields are read; these are of this one.
+        # Places of every job are validated where the fields are read; these are of this job.
         ours = reserved.variables(spec.model, num_ps=spec.nodes.num_ps)
         for where, given in fields.items():
             for name in [entry["name"] for entry in given.get("env", ()) if entry["name"] in ours]:
@@ -333,8 +333,8 @@ def _cluster(spec: Sections) -> Iterator[Problem]:
 
 
 def _off_every_volume(spec: Sections) -> Iterator[Problem]:
-    """What a pod writes on its own disk goes with the pod, and no other pod sees it."""
-    # What a file adds to pods is known, and looked at again, when the job is submitted.
+    """Reports paths on a pod's own disk, whose content is lost with the pod, and which no other pod can read."""
+    # Files that add fields to pods are checked again when the job is submitted.
     if not spec.cluster.image_name or spec.cluster.cluster_spec:
         return
     init = spec.checkpoint.checkpoint_dir_for_init

@@ -1,7 +1,7 @@
 """The command log: applies commands to the state, appends them to the journal, and wakes what waits for a change.
 
 The only way to change the state of a job. A reply goes out after the journal has the command (write-ahead), so a master
-that is killed and replays the journal stands by all that was replied.
+that is killed and replays the journal is consistent with all its replies.
 
 Failure modes
     The journal cannot be written (a full disk): the caller gets the error instead of a reply, and `failure` is set: the
@@ -108,7 +108,7 @@ class CommandLog:
         self.work.fire()
 
     def _watch(self) -> tuple[Any, ...]:
-        """What directives are made of, as far as frequent commands can change it."""
+        """Returns the inputs of directives, as far as frequent commands can change them."""
         s = self._state
         return (
             s.barrier.number if s.barrier else 0,

@@ -149,7 +149,7 @@ class JobState:
         self.failed: dict[str, WorkerError] = {}
         # Where the nodes of a program find each other, by role: these stay when a node is replaced.
         self.addresses: dict[str, list[str]] = {}
-        # What workers found out about the model, for the person who started the job.
+        # Remarks of workers on the model, for the user who started the job.
         self.remarks: list[str] = []
         self.reclaim = Reclaim(self)
         shared: _Shared = {"settings": plan, "ledger": self.ledger, "roster": self.roster}
@@ -370,7 +370,7 @@ class JobState:
     def _settle(self, *, fills_places: bool = True) -> None:
         """Moves the state on as far as it goes by itself. `fills_places`: there may be a place without a node."""
         if self.reclaim.is_collecting and not self.outcome:
-            # What is known is old: nothing follows from it yet.
+            # The report is old: nothing follows from it.
             return
         # First, as a barrier may have to wait for it.
         self.placing.settle()
@@ -456,7 +456,7 @@ class JobState:
     def _scale(self, command: ScaleRole) -> None:
         role, target = command.role, command.target
         if role == "ps":
-            # Those that are too many go when what they hold is elsewhere.
+            # Surplus servers exit when their buckets are elsewhere.
             self.roster.targets[role] = target
             self.placing.scaled()
         else:
@@ -536,7 +536,9 @@ class JobState:
         return self.steps.leader() or self.roster.leader()
 
     def ps_addresses(self) -> list[str]:
-        """Of the parameter servers by their slots, empty for those that hold nothing; none before all had joined."""
+        """Returns the addresses of the parameter servers by slot, empty for those without buckets; none before all have
+        joined.
+        """
         return _by_slot({slot: node.address for slot, node in self.placing.holders().items()})
 
     def ps_incarnations(self) -> list[str]:

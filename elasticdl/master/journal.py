@@ -66,7 +66,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circ
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LOCK = "journal.lock"
 _END = "journal.end"
-# Of the size of a file in `Journal.end`.
+# The bits of the size of a file in `Journal.end`.
 _SIZE_BITS = 40
 # A holder that has not shown itself for so long looks whether the journal is still its own before it writes.
 _UNSURE_SECONDS = 20.0
@@ -77,7 +77,7 @@ class JournalError(UserError):
 
 
 class JournalTaken(JournalError):
-    """Another master has it."""
+    """Another master has taken over the journal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Journal:
         known to be gone. A `holder` has to `beat`.
         """
         self.folder = Path(folder)
-        # What was cut off as torn when the journal was opened.
+        # The bytes of a torn line that were removed when the journal was opened.
         self.dropped_bytes = 0
         # Complete lines are missing at the end, or may be.
         self.has_lost_end = False
@@ -116,7 +116,7 @@ class Journal:
         # There was no file.
         self.is_new = False
         self._end_file = -1
-        # Of the last line, which the next one's begins with if lines are chained.
+        # The CRC of the last line, with which the next one's begins if lines are chained.
         self._crc = 0
         self._is_chained = True
         self._fsync_seconds = fsync_seconds
@@ -194,7 +194,7 @@ class Journal:
         self._write([record])
 
     def append_many(self, records: Iterable[Record]) -> None:
-        """In one write, which is much faster. A kill may leave the first few of them."""
+        """Appends records in one write, which is much faster. A kill may leave only the first few of them."""
         given = list(records)
         if given:
             self._write(given)
@@ -286,12 +286,14 @@ class Journal:
             self.sync()
 
     def _follow(self, found: _Verified) -> None:
-        """From here on lines are appended behind these."""
+        """Continues the journal: from now on lines are appended behind the verified ones."""
         self._size, self._records = found.end, found.records
         self._crc, self._is_chained = found.crc, found.is_chained
 
     def _note_end(self) -> None:
-        """After the lines: a kill in between leaves an end that is too early, which says nothing."""
+        """Writes the end of the journal after the lines: a kill in between leaves an end that is too early, which is
+        harmless.
+        """
         try:
             os.pwrite(self._end_file, b"%012d %020d\n" % (self._number, self._size), 0)
         except OSError as error:
@@ -344,7 +346,7 @@ class Journal:
 
 
 def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
-    """What the journal in a folder says, without locking or repairing it: for looking at other jobs."""
+    """Reads the journal in a folder without locking or repairing it: for looking at other jobs."""
     numbered = _numbered(Path(folder))
     if not numbered:
         return None, iter(())
@@ -353,7 +355,7 @@ def read_folder(folder: Path | str) -> tuple[Record | None, Iterator[Record]]:
 
 
 def holder_of(folder: Path | str) -> Holder | None:
-    """Who has the journal in a folder, if it says so."""
+    """Returns the holder of the journal in a folder, if it is known."""
     try:
         return Holder(**json.loads((Path(folder) / _LOCK).read_text()))
     except (OSError, ValueError, TypeError):
@@ -377,7 +379,7 @@ def _sound(line: bytes, before: int) -> int | None:
 
 
 def _chained(line: bytes) -> bool:
-    """By the first line of a file, whether the CRC of each line begins with that of the one before."""
+    """Whether the CRC of each line begins with that of the line before, by the first line of a file."""
     return line[9:].startswith(b'{"format":%d,' % _FORMAT)
 
 
@@ -397,13 +399,15 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Verified:
-    """What a file has: where its last whole line ends, records, and the bytes of a torn line after that."""
+    """The verified content of a file: the end of its last whole line, records, and the bytes of a torn line after
+    that.
+    """
 
     end: int
     records: int
     dropped_bytes: int
     is_chained: bool
-    # Of the last whole line; 0 where lines are not chained.
+    # The CRC of the last whole line; 0 where lines are not chained.
     crc: int
 
 

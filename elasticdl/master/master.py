@@ -1,15 +1,15 @@
-"""The master of one job: the state machine, its journal, and what has to be done about them.
+"""The master of one job: the state machine, its journal, and the effects of both.
 
-Commands come from the gRPC service (`master_service.py`), from the platform's events and from here. Each is
-applied, written to the journal and only then answered. Everything with an effect outside (starting nodes,
-freezing and saving the model, ending the job) is done by `reconcile`, which looks at the state, does what
-is missing, and may be repeated: a master that comes back after a kill just looks again.
+Commands come from the gRPC service (`master_service.py`), from the platform's events and from here. Each is applied,
+written to the journal and only then answered. Everything with an effect outside (starting nodes, snapshots and
+checkpoints, ending the job) is done by `reconcile`, which compares the state with what exists, does what is missing,
+and is idempotent: a restarted master just reconciles again.
 
 Failure modes
-    The journal cannot be written (a full disk): the job fails at once and says so; no call was answered. A
-    parameter server does not answer while the model is frozen or saved: waited for; its death arrives as an
-    event of the platform, which makes the state machine give up the cut. The platform is gone: so is the
-    job; the master ends.
+    The journal cannot be written (a full disk): the job fails at once with that error; no call was answered. A
+    parameter server does not answer while a snapshot is taken or saved: the master waits; an event of the platform
+    reports its death, upon which the state machine gives up the barrier. The platform fails: the job fails and the
+    master exits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from elasticdl.platforms.platform import Platform
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
-# Of what a worker records beside the loss: what is beyond is left out.
+# The maximal number of scalars of a worker besides the loss; more are omitted.
 _MOST_SCALARS = 100
 _LONGEST_NAME = 100
 
@@ -63,7 +63,7 @@ R = TypeVar("R")
 
 
 def journal_folder(folder: Path) -> Path:
-    """Where the journal is, in the folder of a job."""
+    """Returns the folder of the journal in the folder of a job."""
     return folder / "journal"
 
 
@@ -103,7 +103,7 @@ class Master:
         self._moving = Rebalancer(self, self._servers, clock)
         self._fencing = WorkerFence(self, self._servers, clock)
         self.figures = ServerFigures()
-        # Of the worker that has skipped most: in all-reduce all members skip the same ones.
+        # The count of the worker that has skipped most: in all-reduce all members skip the same ones.
         self.skipped_batches = 0
         self._asking = ServerPoller(self, self._servers)
         self._recovery = JournalRecovery(
@@ -197,7 +197,7 @@ class Master:
         return False
 
     def note_unknown_dataset(self, node: str, dataset: str) -> None:
-        """A member of an all-reduce round trains a data set that the master has never heard of. After a recovery its
+        """A member of an all-reduce round trains a data set that is unknown to the master. After a recovery its
         announcement was in the part of the journal that is lost, and the job ends: no worker announces it again.
         """
         if self.state.reclaim.phase is ReclaimPhase.NOT_NEEDED:
@@ -249,7 +249,7 @@ class Master:
             )
 
     def note_scalars(self, values: dict[str, float]) -> None:
-        """What workers record beside the loss, for TensorBoard and experiment trackers."""
+        """Records scalars of workers besides the loss, for TensorBoard and experiment trackers."""
         known = {
             name: value
             for name, value in sorted(values.items())[:_MOST_SCALARS]
@@ -305,7 +305,7 @@ class Master:
     # -- running ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until the job is over and its nodes have ended."""
+        """Runs until the job is over and its nodes have ended."""
         self.tracking.start()
         self.tracing.begin(attempt=self.state.ending.attempt)
         self.spawn(self.supervisor.watch_platform())

@@ -1,4 +1,4 @@
-"""Where the scalars of a job go: TensorBoard's file and the runs on experiment trackers."""
+"""The destinations of a job's scalars: TensorBoard's file and the runs on experiment trackers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the master's decisions need to know of a job: a few numbers, taken once from its JobSpec."""
+"""The settings of the master's decisions: a few numbers, taken once from the JobSpec."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class JobSettings:
 
     @property
     def targets(self) -> dict[str, int]:
-        """How many nodes of each role the job begins with, in the order in which they are started."""
+        """Returns the initial number of nodes of each role, in the order in which they are started."""
         if self.runs_command:
             return {**dict(self.other_roles), "worker": self.workers}
         return {"ps": self.servers, "worker": self.workers}

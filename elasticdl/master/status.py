@@ -16,7 +16,7 @@ from elasticdl.master.ledger.audit import audit_ledger
 from elasticdl.master.master import Master
 from elasticdl.platforms.platform import NodePhase
 
-# What a plot on a terminal or a page needs.
+# The number of points that a plot on a terminal or a page needs.
 _LOSS_POINTS = 200
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EventFile:
-    """One file of scalars in a folder that `tensorboard --logdir` reads. A sink of scalars (`ScalarSink`)."""
+    """A file of scalars in a folder that `tensorboard --logdir` reads. A sink of scalars (`ScalarSink`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

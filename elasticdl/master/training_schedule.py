@@ -192,7 +192,7 @@ class TrainingSchedule:
             if self._cycle.closed_epoch < epoch and self._evaluations.current is None:
                 evaluate = self._settings.evaluates
                 save = self._saves_at_epoch_end()
-                # What is exported, or evaluated last, has all gradients. A checkpoint has them anyway.
+                # The exported model, and the one evaluated last, have all gradients. A checkpoint has them anyway.
                 flush = (
                     self._settings.gradients_wait
                     and self._ledger.finished(TRAINING)

@@ -1,4 +1,4 @@
-"""Waking those who wait for a change, inside one event loop."""
+"""Wakes tasks that wait for a change, inside one event loop."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ def signal_name(number: int) -> str:
 
 
 def _count_files() -> Iterable[Path]:
-    """Where the kernel may count for this process: its control group, of version 2 or 1; the machine."""
+    """Returns the files of the kernel's counters for this process: its control group, of version 2 or 1; the
+    machine.
+    """
     root = Path("/sys/fs/cgroup")
     try:
         memberships = Path("/proc/self/cgroup").read_text().splitlines()

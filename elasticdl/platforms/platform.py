@@ -1,8 +1,7 @@
-"""Where nodes run, seen from a job's master: start one, stop one, hear what becomes of them.
+"""The platform of a job's nodes as the master uses it: starts and stops nodes, and reports their changes.
 
-An implementation tells the whole list of nodes it knows when asked, ended ones included, so that a master
-that was away learns what happened meanwhile. Everything else arrives as events. Which node to start, and what
-to do when one ends, is not decided here.
+An implementation lists all nodes that it knows, ended ones included, so that a restarted master learns of changes
+meanwhile. Everything else arrives as events. The master decides which node to start, and how to react when one ends.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class NodeRequest:
     role: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
-    # Which of the places of its role it takes, as those before it did that it replaces, and how many there are.
+    # The place of its role that the node takes over from its predecessors, and the number of places.
     place: int = 0
     places: int = 1
     # How often those before it ran out of memory.
@@ -70,7 +69,7 @@ class NodeStatus:
     message: str = ""
     # It ran out of memory, and there is more for the next one in its place.
     gets_more_memory: bool = False
-    # Which of the places of its role it took, where the platform remembers that for those who were not there.
+    # The place of its role that the node has, if the platform remembers it for a restarted master.
     place: int | None = None
 
 

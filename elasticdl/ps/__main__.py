@@ -71,7 +71,7 @@ def main(environment: Mapping[str, str]) -> int:
             over.put(code)
 
     threading.Thread(target=serve, name="membership", daemon=True).start()
-    # What came first counts: the thread ends after a signal, too.
+    # The first reason counts: the thread ends after a signal, too.
     code = _wait_for(over)
     member.close()
     return code
@@ -96,7 +96,7 @@ def _serve(member: Member) -> int:
     try:
         member.run()
     except NodeRejected as error:
-        log.info("Not wanted any more: %s", error)
+        log.info("Exiting, replaced by another process: %s", error)
     except NotTrusted as error:
         log.error("%s", error)
         return EXIT_FAULT
@@ -114,7 +114,7 @@ def _serve(member: Member) -> int:
 
 
 def settings_of(job_spec: str) -> ServerSettings:
-    """What the description of a job says about its parameter servers."""
+    """Returns the settings of parameter servers in the description of a job."""
     spec = from_yaml(job_spec)
     logging.getLogger().setLevel(spec.cluster.log_level)
     memory = spec.nodes.ps_resource_limit.memory

@@ -74,7 +74,7 @@ class _Queue:
         self.served = True
 
     def _force(self, request: Ints, mask: Mask, pod: Pod) -> Spots | None:
-        """Only jobs of strictly lower priority give way to a pod of someone else."""
+        """Makes room for a pod of someone else, which only jobs of strictly lower priority do."""
         work = self._work
 
         def find() -> bool:
@@ -273,7 +273,7 @@ def _kind(run: Run) -> object:
 
 
 def minimum_request(run: Run) -> Ints:
-    """All that a job requests at its minimum."""
+    """Returns the request of a job at its minimum."""
     total = np.zeros_like(run.request)
     for group in run.job.groups:
         total = total + run.requests[group.role] * group.minimum

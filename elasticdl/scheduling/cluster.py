@@ -66,7 +66,7 @@ class PodPhase(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One pod of anyone. `machine` None means that it is not bound yet.
+    """A pod of anyone. `machine` None means that it is not bound yet.
 
     `job` and `role` are set for instances of our jobs: the job's name in the same namespace, and its role group.
     """
@@ -104,7 +104,7 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """What the jobs of one namespace may use of each resource.
+    """The limits of one namespace for each resource.
 
     `guaranteed`: theirs whenever they ask; others may borrow what they leave idle and give it back when asked.
     `limit`: the ceiling with borrowing; a resource without an entry has no ceiling.
@@ -154,7 +154,7 @@ class ClusterState:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is different from the state that a planner has seen last.
+    """The changes since the state that a planner has seen last.
 
     machines, pods, jobs: new ones, and new versions of known ones. removed_*: names of machines, keys of pods and jobs.
     """

@@ -63,7 +63,7 @@ class Preempt(_Decision):
 
 @dataclass(frozen=True, kw_only=True)
 class Hold(_Decision):
-    """Nothing changes: a running job keeps its instances, a waiting job (size 0) keeps waiting."""
+    """Keeps the state: a running job keeps its instances, a waiting job (size 0) keeps waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)

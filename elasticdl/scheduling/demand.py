@@ -42,7 +42,7 @@ class RoleGroup:
         check_resources(owner, "requests", self.requests)
 
     def __str__(self) -> str:
-        """One instance in words: what it requests, and which machines it asks for."""
+        """Describes one instance: what it requests, and which machines it asks for."""
         labels = ", ".join(f"{name}={value}" for name, value in sorted(self.node_selector.items()))
         return (
             f"{self.role} of {request_text(self.requests)}{f' on machines with {labels}' if labels else ''}"
@@ -100,7 +100,7 @@ class GradientNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a job is.
+    """The progress of a job.
 
     epochs_total: what the user asked for (None: unknown); epochs_done: completed so far, fractions are fine;
     work_done: progress so far in updates at the smallest batch size (the unit of goodput), or samples for a
@@ -113,13 +113,13 @@ class Progress:
     work_total: float | None = None
 
 
-# What the master measures; this holds until it has measured.
+# The default until the master has measured a value.
 DEFAULT_RESIZE_COST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobDemand:
-    """One job, waiting or running; which of the two is decided by its pods.
+    """A waiting or running job; which of the two is decided by its pods.
 
     largest_run_size: the largest number of elastic instances that it has run with (0: never ran).
     whole_machines: sizes on one machine and of whole machines are preferred, because the workers synchronise; what
@@ -189,7 +189,7 @@ class JobDemand:
 
     @cached_property
     def minimum_text(self) -> str:
-        """What the job needs to start, in words. Cached: it is part of each decision to wait."""
+        """Describes the requirements of a job's start. Cached: it is part of each decision to wait."""
         return "; ".join(f"{group.minimum} {group}" for group in self.groups if group.minimum)
 
     @property

@@ -1,9 +1,9 @@
-"""Evacuation: elastic instances leave machines that are about to be removed, before they are evicted from them.
+"""Evacuation: elastic instances leave machines that are about to be removed, before they are evicted.
 
 An instance that leaves in time finishes its batch, and its replacement starts elsewhere meanwhile. Where no other
 machine has room, the job shrinks down to its minimum; below it, instances stay until they are evicted, as the job would
-have to stop without them. Cordoned machines are not evacuated: a cordon keeps new pods away and leaves those that run
-alone.
+have to stop without them. Cordoned machines are not evacuated: a cordon keeps new pods away and does not affect running
+ones.
 
 Role groups of fixed size stay, too: nothing drains a parameter server or a master before its machine is gone.
 """

@@ -39,13 +39,13 @@ class Inventory:
             self.allocatable[:, column] = [machine.allocatable.get(name, 0) for machine in self.machines]
         self.free: Ints = self.allocatable.copy()
         self.is_open: Mask = np.array([machine.takes_pods for machine in self.machines], dtype=bool)
-        # What is on them stays, although they take nothing new.
+        # Their pods stay, although they take no new ones.
         self.is_kept: Mask = np.array([machine.is_ready for machine in self.machines], dtype=bool)
         self.is_draining: Mask = np.array([machine.is_draining for machine in self.machines], dtype=bool)
         self.release_rank: Ints = np.array(
             [machine.release_rank for machine in self.machines], dtype=np.int64
         )
-        # Of machines that may take pods; what the others have is no capacity.
+        # Only machines that may take pods count as capacity.
         self.totals: Ints = self.allocatable[self.is_open].sum(axis=0)
         self._masks: dict[object, Mask] = {}
         # Machines in the order in which they changed; every `_Room` remembers how far it has read.
@@ -199,7 +199,7 @@ class Inventory:
 
 
 class _Room:
-    """How many instances of one request fit on each machine, and in which order machines are filled.
+    """The number of instances of one request that fit on each machine, and the order in which machines are filled.
 
     rank: what would stay free of the main resource when the machine is filled, then what is free now; `_NO_ROOM` where
     nothing fits.

@@ -157,7 +157,7 @@ class Planner:
         )
 
     def _grow(self, work: Workspace) -> bool:
-        """One round of growth, highest priority first; returns whether anything changed."""
+        """Makes a round of growth, highest priority first; returns whether anything changed."""
         changed = False
         limit = LoadLimit(work, self.settings.max_load_desired)
         running = [run for run in work.runs.values() if run.is_running]

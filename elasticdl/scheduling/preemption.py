@@ -39,7 +39,7 @@ def make_room(
 
 
 def step_down(run: Run) -> int:
-    """How many instances a job releases at least: one, or a whole machine for one that spans several."""
+    """Returns how many instances a job releases at least: one, or a whole machine for one that spans several."""
     if run.whole_machines and 0 < run.per_machine < run.size:
         return max(1, min(run.per_machine, run.surplus))
     return 1

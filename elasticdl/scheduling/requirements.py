@@ -1,4 +1,4 @@
-"""What pods ask of machines: resources, and the taints that they tolerate.
+"""The requirements of pods on machines: resources, and the taints that they tolerate.
 
 All quantities are integers in the smallest unit (CPU in milli-CPU, memory in bytes, GPUs by count), so that sums are
 exact.

@@ -18,7 +18,7 @@ from elasticdl.scheduling.inventory import Ints, Inventory, Mask, Spots
 
 
 class Run:
-    """One job in the workspace. `spots` maps each role to machine -> instances."""
+    """A job in the workspace. `spots` maps each role to machine -> instances."""
 
     def __init__(self, job: JobDemand, inventory: Inventory) -> None:
         self.job = job
@@ -73,7 +73,7 @@ class Run:
         return size * self.share / self.job.weight
 
     def loss(self, count: int) -> float:
-        """How much the job loses by releasing `count` instances: weight² · Δ(1/S) per dominant share."""
+        """Returns a job's loss by releasing `count` instances: weight² · Δ(1/S) per dominant share."""
         after = self.size - count
         scale = self.job.weight**2 / max(self.share, 1e-12)
         if after <= 0:
@@ -186,7 +186,7 @@ class QuotaLedger:
 
 
 class Workspace:
-    """All that a plan changes. `reserved` is the room kept for pods of others: pod key -> machine index."""
+    """The state that a plan changes. `reserved` is the room kept for pods of others: pod key -> machine index."""
 
     def __init__(self, state: ClusterState) -> None:
         # At least one column, so that no array is empty.

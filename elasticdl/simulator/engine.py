@@ -1,12 +1,11 @@
 """The virtual clock: runs a workload under a policy.
 
-Time moves in whole seconds from event to event: arrivals, pods that start or are gone, jobs that finish,
-services that change, retries of the cluster's scheduler, and moments at which the policy is asked. The
-engine owns pods and machines; a policy only returns plans. A plan beyond the capacity of a machine is never
-carried out: its pods wait until there is room.
+Time moves in whole seconds from event to event: arrivals, pods that start or have gone, jobs that finish, services that
+change, retries of the cluster's scheduler, and calls of the policy. The engine owns pods and machines; a policy only
+returns plans. A plan beyond the capacity of a machine is never executed: its pods wait until there is room.
 
-A workload under a policy that leaves jobs waiting forever ends when nothing can happen any more; those
-jobs are reported as stuck.
+If a policy leaves jobs waiting forever, the run ends when nothing can happen any more; these jobs are reported as
+stuck.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class _Job:
 
 
 class Simulation:
-    """One run of a workload under a policy. The same arguments give the same result."""
+    """A run of a workload under a policy. The same arguments give the same result."""
 
     def __init__(self, workload: Workload, policy: Policy, *, seed: int = 0) -> None:
         if not workload.machines or all(not any(m.allocatable.values()) for m in workload.machines):
@@ -270,7 +269,7 @@ class Simulation:
         self._results.append(result)
 
     def _largest_size(self, job: _Job) -> int:
-        """How many elastic instances the whole cluster would hold."""
+        """Returns how many elastic instances the whole cluster would hold."""
         requests = {key: need for key, need in job.elastic.requests.items() if need > 0}
         if not requests:
             return job.maximum

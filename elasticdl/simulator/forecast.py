@@ -1,4 +1,4 @@
-"""What happens next: runs the simulator forward from the state of a cluster, with or without one more job.
+"""Forecasts a cluster: runs the simulator forward from its state, with or without one more job.
 
 Bound pods of others stay where they are. Jobs that have reported how much work is left, and how fast they
 do it, finish at a known time; others run on. The speed at other sizes comes from the model that

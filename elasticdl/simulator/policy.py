@@ -22,7 +22,7 @@ RolePlacement = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
-    """One pod that is not terminating. `machine` is where it is bound or pinned."""
+    """A pod that is not terminating. `machine` is where it is bound or pinned."""
 
     name: str
     owner: str
@@ -36,7 +36,7 @@ class PodView:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """What a controller knows of a job that is submitted and not done."""
+    """A submitted and unfinished job, as a controller sees it."""
 
     job: WorkloadJob
     # Where its instances are or are about to be, in the order in which they were placed.
@@ -53,7 +53,7 @@ class JobView:
     pods: Sequence[PodView]
 
     def count(self, role: str) -> int:
-        """How many instances the job is meant to have now, placed or not."""
+        """Returns how many instances the job is meant to have now, placed or not."""
         return sum(self.placement.get(role, {}).values()) + self.unbound.get(role, 0)
 
 
@@ -98,15 +98,13 @@ class Policy(Protocol):
 
     @property
     def stop_seconds(self) -> float | None:
-        """From the deletion of an instance until it is gone where the system differs from the rules; None: as
-        in the rules.
-        """
+        """Returns the seconds from the deletion of an instance until it is gone; None: as in the rules."""
 
     def sizes(self, job: WorkloadJob) -> tuple[int, int]:
         """Returns the smallest and largest size of the elastic group under this policy."""
 
     @property
     def chooser(self) -> BatchChooser | None:
-        """How jobs choose their batch size; None: they train at the one that the user asked for."""
+        """Returns the chooser of a job's batch size; None: jobs train at the one that the user asked for."""
 
     def plan(self, view: ClusterView) -> PolicyPlan: ...

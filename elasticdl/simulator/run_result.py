@@ -1,4 +1,4 @@
-"""What a simulation found: per job, over time, and in one line of figures."""
+"""The result of a simulation: per job, over time, and in one line of figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(kw_only=True)
 class JobResult:
-    """One job. Times are seconds of the virtual clock; None means that it did not happen.
+    """A job's result. Times are seconds of the virtual clock; None means that it did not happen.
 
     first_instance_at: the first elastic instance ran. started_at: all groups ran at their minimum, so that
     the job trains.
@@ -69,7 +69,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """One line of the comparison."""
+    """A line of the comparison."""
 
     policy: str
     workload: str

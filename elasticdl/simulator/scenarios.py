@@ -94,7 +94,7 @@ def edl_case2() -> Workload:
         # NGINX is there before the first job.
         jobs=tuple(replace(job, submitted_at_seconds=job.submitted_at_seconds + 10.0) for job in jobs),
         services=(nginx,),
-        # Which scheduler serves NGINX decides how soon its pods run; that of today, for every policy.
+        # The scheduler of NGINX decides how soon its pods run; the present one, for every policy.
         rules=replace(_EDL_RULES, scheduler_backoff=0.0),
         horizon=EDL_CASE2_SECONDS,
     )

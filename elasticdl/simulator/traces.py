@@ -35,7 +35,7 @@ Placement = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramRules:
-    """What the published comparison fixes for one program beyond its measurements."""
+    """The parameters that the published comparison fixes for one program beyond its measurements."""
 
     max_local_batch: int | None = None
     fixed_batch: int | None = None
@@ -82,7 +82,7 @@ class _Column:
 
 
 class TracedProgram:
-    """One measured training program: how long a step takes in a placement, and how much an update is worth."""
+    """A measured training program: the duration of a step in a placement, and the efficiency of an update."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ def read_program(folder: Path) -> TracedProgram:
 
 
 class Row:
-    """One line of a CSV file, with errors that name the place."""
+    """A line of a CSV file, with errors that name the place."""
 
     def __init__(self, path: Path, line: int, values: Mapping[str, str | None]) -> None:
         self.where = f"{path}, line {line}"

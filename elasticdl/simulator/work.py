@@ -1,4 +1,4 @@
-"""What a job has to do and how fast it does it: measured programs, and jobs of a given amount of work.
+"""The work of a job and its speed: measured programs, and jobs of a given amount of work.
 
 The engine owns the clock and the instances; an object of this module owns the progress of one job. It is
 asked to advance by some seconds in a placement, and knows afterwards whether the job is done.
@@ -52,7 +52,7 @@ class WorkProgress(abc.ABC):
 
 
 class Work(abc.ABC):
-    """What one job has to do."""
+    """The work of one job."""
 
     @abc.abstractmethod
     def start(self, *, chooser: BatchChooser | None) -> WorkProgress: ...
@@ -230,8 +230,8 @@ def goodput(program: TracedProgram, placement: Placement, local: int, steps: int
 
 
 class TracedProgress(WorkProgress):
-    """One run of a measured program, by the rules of the published comparison: whole seconds, a batch size per
-    epoch and interval.
+    """A run of a measured program, by the rules of the published comparison: whole seconds, a batch size per epoch and
+    interval.
     """
 
     def __init__(self, work: TracedWork, *, chooser: BatchChooser) -> None:

@@ -24,7 +24,7 @@ _GROUP = re.compile(r"^(\d+)x(\d+)gpu$|^(\d+)x(\d+)cpu(?:(\d+)gi)?$", re.IGNOREC
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadJob:
-    """One job.
+    """A job of a workload.
 
     requested: the size of the elastic group that its user would ask a scheduler of fixed sizes for.
     initial: where its instances run already when the simulation begins, per role and name of a machine.

@@ -112,7 +112,7 @@ def open_aio_channel(address: str, token: str, *, security: Security | None = No
 
 
 def new_server(token: str, *, threads: int, admitted: Callable[[str], None] | None = None) -> grpc.Server:
-    """A threaded server that answers those who know the token, so many of them at once.
+    """A threaded server that answers callers with the token, so many of them at once.
 
     `admitted` is called with the peer of each call that has shown the token.
     """
@@ -121,7 +121,7 @@ def new_server(token: str, *, threads: int, admitted: Callable[[str], None] | No
 
 
 def new_aio_server(token: str | None) -> grpc.aio.Server:
-    """The same for an event loop. Without a token it answers everybody. Calls of those who vanish are ended."""
+    """The same for an event loop. Without a token it answers every caller. Calls of vanished callers are canceled."""
     checks = [] if token is None else [AioTokenInterceptor(token)]
     options = dict((*SERVER_OPTIONS, *_KEEPALIVE, *_SMALL_MESSAGES))
     if token is None:
@@ -147,7 +147,7 @@ def add_port(
 
 
 class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Lets a threaded server answer only those who send the token."""
+    """Lets a threaded server answer only callers that send the token."""
 
     def __init__(self, token: str, admitted: Callable[[str], None] | None = None) -> None:
         self._expected = _credential(token)
@@ -179,7 +179,7 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
 
 
 class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Lets an asyncio server answer only those who send the token."""
+    """Lets an asyncio server answer only callers that send the token."""
 
     def __init__(self, token: str) -> None:
         self._expected = _credential(token)
@@ -197,7 +197,7 @@ class AioTokenInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 def _credential(token: str) -> str:
     if not token:
-        raise ValueError("an empty token would let everybody in")
+        raise ValueError("an empty token would admit every caller")
     return f"Bearer {token}"
 
 
@@ -219,7 +219,7 @@ async def _aio_refuse(requests: Any, context: Any) -> None:
 
 
 class _CallDetails(NamedTuple):
-    """What gRPC's threaded interceptors pass on; gRPC itself has only an abstract class for it."""
+    """The call details that gRPC's threaded interceptors pass on; gRPC itself has only an abstract class for it."""
 
     method: str
     timeout: float | None

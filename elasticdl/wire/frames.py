@@ -1,24 +1,24 @@
-"""Messages that carry many numbers, over plain sockets: a small head, and a body that is never copied on its way.
+"""Messages with many numbers over plain sockets: a small head, and a body that is never copied.
 
-gRPC takes a message as one string of bytes: numbers are copied into it, framed, copied out of it, on both sides. Here a
-frame is sent from where its parts lie (`sendmsg`) and received where it is wanted (`recv_into`); both let other threads
-of the interpreter go on. On one connection there is one call at a time, answered in order; threads that want to call
-at once have a connection each.
+gRPC takes a message as one string of bytes: numbers are copied into it, framed, and copied out of it, on both sides. A
+frame is sent from the memory of its parts (`sendmsg`) and received into its destination (`recv_into`); both release the
+interpreter lock. A connection has one call at a time, answered in order; threads that call concurrently have a
+connection each.
 
-    frame     what it is: a method, or the status of an answer (u32) · bytes of the head (u32) · of the body (u64)
+    frame     its kind: a method, or the status of an answer (u32) · bytes of the head (u32) · of the body (u64)
               head · body
     opening   MAGIC, unencrypted · the TLS handshake, where the job has certificates · a frame with the token
 
-MAGIC comes before anything else so that a port can be shared with another protocol (`port_multiplexer.py`).
+MAGIC comes first so that another protocol can share the port (`port_multiplexer.py`).
 
-One thread may send while another receives. A plain socket is two things in one, an encrypted one is not: OpenSSL keeps
-one state for both directions, and Python lets other threads in while it works on it. So where a connection is encrypted
-no call waits in there: who has to wait does so outside, and lets the other direction have its turn.
+One thread may send while another receives. A plain socket allows this, an encrypted one does not: OpenSSL keeps one
+state for both directions, and Python lets other threads in while it works on it. So on an encrypted connection no call
+blocks inside OpenSSL: a thread waits outside, and lets the other direction have its turn.
 
-On one machine a body does not travel: it lies in memory that both sides see (`shared_memory.py`). Where a connection
-is used for calls alone, one after the other, the caller offers such memory as soon as a body was large enough to pay;
-where frames follow each other without an answer, the sender does so at first. The other side takes it or refuses. A
-frame whose body lies there says so with its first bit, and where with the upper half of the body's size.
+On one machine a body is not sent: it is in memory that both sides have mapped (`shared_memory.py`). Where a connection
+has only calls, one after the other, the caller offers such memory as soon as a body was large enough to pay; where
+frames follow each other without an answer, the sender does so at first. The other side accepts or refuses. A frame with
+a body there has its first bit set, and the body's place in the upper half of its size.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _MOST_PARTS = 512
 _SHARED = 1 << 31
 # The body of the call that this answers is still in use. Neither side writes to that segment any more: the caller
 # discards it, and offers another one when it needs shared memory again.
-_LET_GO = 1 << 30
+_RELEASED = 1 << 30
 # What a frame is that is neither a call nor an answer: it offers a segment, its head says which. It is answered at
 # once, by OK or _REFUSED, before anything else is sent. As far from methods as a number without those bits can be.
-_SEGMENT = _LET_GO - 1
+_SEGMENT = _RELEASED - 1
 _REFUSED: int = grpc.StatusCode.FAILED_PRECONDITION.value[0]
 
 
@@ -84,7 +84,7 @@ class Frame(NamedTuple):
 
 
 class Connection:
-    """One side of an open connection. Not for two threads at once, but one may send while another receives."""
+    """A side of an open connection. Not for two threads at once, but one may send while another receives."""
 
     def __init__(
         self, opened: socket.socket, *, waiting: Callable[[], None] | None = None, shares: bool = False
@@ -101,7 +101,7 @@ class Connection:
         self._header = bytearray(_HEADER.size)
         self._spare = memoryview(b"")
         self._room = bytearray()
-        # Of the server's side it is known when it is offered memory.
+        # On the server's side this is known when memory is offered.
         self._shares = shares and not self._encrypted and _is_local(opened)
         self._largest = 0
         self._bodies: SharedBodies | None = None
@@ -137,7 +137,7 @@ class Connection:
             self._provide(answered=True)
         at = self._bodies.put(body, size, ticket) if self._bodies is not None else None
         if self._in_use:
-            kind |= _LET_GO
+            kind |= _RELEASED
         if at is None:
             self._send(kind, head, size, body)
         else:
@@ -261,10 +261,10 @@ class Connection:
             shared = self._bodies.look(at, body_size) if self._bodies is not None else None
             if shared is None:
                 raise ConnectionLost("a body lies where there is no memory")
-        if kind & _LET_GO:
-            # What lies there can be looked at all the same.
+        if kind & _RELEASED:
+            # Bodies that have been received can still be read.
             self._bodies = None
-        kind &= ~(_SHARED | _LET_GO)
+        kind &= ~(_SHARED | _RELEASED)
         self._largest = max(self._largest, body_size)
         if into is not None and kind == OK and body_size:
             if sum(len(part) for part in into) != body_size:
@@ -382,7 +382,7 @@ class HelloReader:
         self.complete = False
 
     def read(self, opened: socket.socket) -> None:
-        """Until all of it is there. Raises what the socket does when nothing more is, and `ConnectionLost`."""
+        """Reads until everything is there. Raises the socket's error when no more arrives, and `ConnectionLost`."""
         while not self.complete:
             if len(self._found) < self._size:
                 piece = opened.recv(self._size - len(self._found))

@@ -56,7 +56,7 @@ class ToldShard(_message.Message):
     def __init__(self, lease_id: _Optional[int] = ..., dataset: _Optional[str] = ..., epoch: _Optional[int] = ..., start: _Optional[int] = ..., position: _Optional[int] = ..., end: _Optional[int] = ..., batches: _Optional[int] = ..., atomic: bool = ..., held: bool = ..., applied_buckets: _Optional[bytes] = ...) -> None: ...
 
 class TellRequest(_message.Message):
-    __slots__ = ("node", "generation", "seen_generation", "cut", "sizes", "epochs_ended", "shards")
+    __slots__ = ("node", "generation", "seen_generation", "barrier", "sizes", "epochs_ended", "shards")
     class SizesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,18 +67,18 @@ class TellRequest(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SEEN_GENERATION_FIELD_NUMBER: _ClassVar[int]
-    CUT_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_ENDED_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     node: str
     generation: int
     seen_generation: int
-    cut: int
+    barrier: int
     sizes: _containers.ScalarMap[str, int]
     epochs_ended: _containers.RepeatedCompositeFieldContainer[EpochEnd]
     shards: _containers.RepeatedCompositeFieldContainer[ToldShard]
-    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., seen_generation: _Optional[int] = ..., cut: _Optional[int] = ..., sizes: _Optional[_Mapping[str, int]] = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ToldShard, _Mapping]]] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., generation: _Optional[int] = ..., seen_generation: _Optional[int] = ..., barrier: _Optional[int] = ..., sizes: _Optional[_Mapping[str, int]] = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., shards: _Optional[_Iterable[_Union[ToldShard, _Mapping]]] = ...) -> None: ...
 
 class TellReply(_message.Message):
     __slots__ = ("lost_leases",)
@@ -95,13 +95,13 @@ class WatchRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("generation", "ps_addresses", "restore_from", "cut_wanted", "cut_passed", "cut_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations", "saved", "journal")
+    __slots__ = ("generation", "ps_addresses", "restore_from", "barrier_requested", "barrier_passed", "barrier_save_to", "evaluation", "evaluation_to_finish", "truncations", "drain", "epochs_ended", "task", "finished", "leader", "evaluation_step", "first_step", "ps_map", "ps_incarnations", "saved", "journal")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FROM_FIELD_NUMBER: _ClassVar[int]
-    CUT_WANTED_FIELD_NUMBER: _ClassVar[int]
-    CUT_PASSED_FIELD_NUMBER: _ClassVar[int]
-    CUT_SAVE_TO_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_PASSED_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_SAVE_TO_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_FIELD_NUMBER: _ClassVar[int]
     EVALUATION_TO_FINISH_FIELD_NUMBER: _ClassVar[int]
     TRUNCATIONS_FIELD_NUMBER: _ClassVar[int]
@@ -119,9 +119,9 @@ class Directive(_message.Message):
     generation: int
     ps_addresses: _containers.RepeatedScalarFieldContainer[str]
     restore_from: str
-    cut_wanted: int
-    cut_passed: int
-    cut_save_to: str
+    barrier_requested: int
+    barrier_passed: int
+    barrier_save_to: str
     evaluation: int
     evaluation_to_finish: int
     truncations: _containers.RepeatedCompositeFieldContainer[Truncation]
@@ -136,7 +136,7 @@ class Directive(_message.Message):
     ps_incarnations: _containers.RepeatedScalarFieldContainer[str]
     saved: bool
     journal: int
-    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., cut_wanted: _Optional[int] = ..., cut_passed: _Optional[int] = ..., cut_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ..., saved: bool = ..., journal: _Optional[int] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., ps_addresses: _Optional[_Iterable[str]] = ..., restore_from: _Optional[str] = ..., barrier_requested: _Optional[int] = ..., barrier_passed: _Optional[int] = ..., barrier_save_to: _Optional[str] = ..., evaluation: _Optional[int] = ..., evaluation_to_finish: _Optional[int] = ..., truncations: _Optional[_Iterable[_Union[Truncation, _Mapping]]] = ..., drain: bool = ..., epochs_ended: _Optional[_Iterable[_Union[EpochEnd, _Mapping]]] = ..., task: _Optional[str] = ..., finished: bool = ..., leader: bool = ..., evaluation_step: _Optional[int] = ..., first_step: _Optional[int] = ..., ps_map: _Optional[_Union[BucketMap, _Mapping]] = ..., ps_incarnations: _Optional[_Iterable[str]] = ..., saved: bool = ..., journal: _Optional[int] = ...) -> None: ...
 
 class BucketMap(_message.Message):
     __slots__ = ("version", "primary", "backup", "filling", "handover", "filling_since")
@@ -333,17 +333,17 @@ class TruncateReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class ReachCutRequest(_message.Message):
-    __slots__ = ("node", "cut", "error", "files")
+class ReachBarrierRequest(_message.Message):
+    __slots__ = ("node", "barrier", "error", "files")
     NODE_FIELD_NUMBER: _ClassVar[int]
-    CUT_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     node: str
-    cut: int
+    barrier: int
     error: str
     files: _containers.RepeatedCompositeFieldContainer[SavedFile]
-    def __init__(self, node: _Optional[str] = ..., cut: _Optional[int] = ..., error: _Optional[str] = ..., files: _Optional[_Iterable[_Union[SavedFile, _Mapping]]] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., barrier: _Optional[int] = ..., error: _Optional[str] = ..., files: _Optional[_Iterable[_Union[SavedFile, _Mapping]]] = ...) -> None: ...
 
 class SavedFile(_message.Message):
     __slots__ = ("name", "bytes", "crc32")
@@ -355,7 +355,7 @@ class SavedFile(_message.Message):
     crc32: int
     def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., crc32: _Optional[int] = ...) -> None: ...
 
-class ReachCutReply(_message.Message):
+class ReachBarrierReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

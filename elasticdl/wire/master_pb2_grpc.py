@@ -49,10 +49,10 @@ class MasterStub(object):
                 request_serializer=elasticdl_dot_wire_dot_master__pb2.TruncateRequest.SerializeToString,
                 response_deserializer=elasticdl_dot_wire_dot_master__pb2.TruncateReply.FromString,
                 )
-        self.ReachCut = channel.unary_unary(
-                '/elasticdl.Master/ReachCut',
-                request_serializer=elasticdl_dot_wire_dot_master__pb2.ReachCutRequest.SerializeToString,
-                response_deserializer=elasticdl_dot_wire_dot_master__pb2.ReachCutReply.FromString,
+        self.ReachBarrier = channel.unary_unary(
+                '/elasticdl.Master/ReachBarrier',
+                request_serializer=elasticdl_dot_wire_dot_master__pb2.ReachBarrierRequest.SerializeToString,
+                response_deserializer=elasticdl_dot_wire_dot_master__pb2.ReachBarrierReply.FromString,
                 )
         self.ReportEvaluation = channel.unary_unary(
                 '/elasticdl.Master/ReportEvaluation',
@@ -105,105 +105,105 @@ class MasterServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Join(self, request, context):
-        """A node says it is up, and learns the job. Repeated after every reconnection.
+        """Registers a node, and returns the JobSpec. Repeated after every reconnection.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tell(self, request, context):
-        """A worker's memory of its progress, sent once to a master of another lineage: one that recovers without its journal.
+        """A worker's own account of its progress, sent once to a master that recovers without its journal (another lineage).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """What the master wants of this node now: the whole of it, again whenever it changes.
+        """Streams the complete desired state of this node, again after each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Announce(self, request, context):
-        """A worker tells the size of a data set; all workers must agree.
+        """Reports the size of a data set; all workers must agree.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Lease(self, request, context):
-        """Shards to work on. Held open until there is one, or until there will be none.
+        """Leases shards. Held open until one is available, or none ever will be.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Report(self, request, context):
-        """How far the shards of a worker have come.
+        """Reports progress in the shards of a worker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Truncate(self, request, context):
-        """The answer to Directive.truncations: from where on the worker gives the shard up.
+        """Answers Directive.truncations: the worker gives up its shard from this index on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ReachCut(self, request, context):
-        """A worker stands still for cut N, with everything it pushed also reported.
+    def ReachBarrier(self, request, context):
+        """A worker has reached barrier N: it pauses, and has reported everything that it pushed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportEvaluation(self, request, context):
-        """The metric states of one evaluation shard.
+        """Reports the metric states of one evaluation shard.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinishEvaluation(self, request, context):
-        """The values that the merged states of an evaluation amount to.
+        """Reports the metric values computed from the merged states of an evaluation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FinishTask(self, request, context):
-        """The one task of a kind has been done (export, merged predictions).
+        """Reports that a task was done which one worker does for the job (export, merged predictions).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def History(self, request, context):
-        """All epochs that are over, oldest first: for callbacks that begin in the middle of a training.
+        """Returns all finished epochs, oldest first: for callbacks that begin in the middle of a training.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Remark(self, request, context):
-        """What the person who started the job is to know of the model; the same from every worker counts once.
+        """Remarks on the model for the user's terminal; the same remark of several workers is shown once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Fail(self, request, context):
-        """A node's own error, before it exits.
+        """Reports the error of a node before it exits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """For people: the commands behind `elasticdl jobs`.
+        """Commands of users: `elasticdl jobs`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -259,10 +259,10 @@ def add_MasterServicer_to_server(servicer, server):
                     request_deserializer=elasticdl_dot_wire_dot_master__pb2.TruncateRequest.FromString,
                     response_serializer=elasticdl_dot_wire_dot_master__pb2.TruncateReply.SerializeToString,
             ),
-            'ReachCut': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReachCut,
-                    request_deserializer=elasticdl_dot_wire_dot_master__pb2.ReachCutRequest.FromString,
-                    response_serializer=elasticdl_dot_wire_dot_master__pb2.ReachCutReply.SerializeToString,
+            'ReachBarrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReachBarrier,
+                    request_deserializer=elasticdl_dot_wire_dot_master__pb2.ReachBarrierRequest.FromString,
+                    response_serializer=elasticdl_dot_wire_dot_master__pb2.ReachBarrierReply.SerializeToString,
             ),
             'ReportEvaluation': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportEvaluation,
@@ -439,7 +439,7 @@ class Master(object):
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 
     @staticmethod
-    def ReachCut(request,
+    def ReachBarrier(request,
             target,
             options=(),
             channel_credentials=None,
@@ -449,9 +449,9 @@ class Master(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/ReachCut',
-            elasticdl_dot_wire_dot_master__pb2.ReachCutRequest.SerializeToString,
-            elasticdl_dot_wire_dot_master__pb2.ReachCutReply.FromString,
+        return grpc.experimental.unary_unary(request, target, '/elasticdl.Master/ReachBarrier',
+            elasticdl_dot_wire_dot_master__pb2.ReachBarrierRequest.SerializeToString,
+            elasticdl_dot_wire_dot_master__pb2.ReachBarrierReply.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -1,4 +1,4 @@
-"""The one port of a server that speaks two protocols: frames for what is large, gRPC for what is small.
+"""A port of a server that speaks two protocols: frames for large messages, gRPC for small ones.
 
 The first bytes of a connection name its protocol. Those without the magic bytes of frames are relayed to gRPC's own
 port, which only this machine can reach: such calls are few and small. A single port is enough for an address, for a
@@ -44,7 +44,7 @@ _ACCEPTS_AT_ONCE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a port may cost."""
+    """The limits of a port."""
 
     # For everything up to the token. A handshake takes milliseconds, on a busy machine a second.
     opening_seconds: float = 10.0
@@ -83,7 +83,7 @@ class Front:
         self.port: int = self._listening.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._waker = socket.socketpair()
-        # Of the loop's own thread. Both are in order of age.
+        # Used by the loop's own thread. Both are in order of age.
         self._openings: dict[_Opening, None] = {}
         self._relays: dict[int, _Relay] = {}
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class Front:
 
     @property
     def connections(self) -> int:
-        """Those that have shown the token."""
+        """Returns the number of connections that have shown the token."""
         with self._lock:
             return len(self._threads)
 
@@ -151,7 +151,7 @@ class Front:
                 try:
                     self._turn()
                 except Exception:
-                    # Whatever it was, the port must go on answering.
+                    # After any error the port must continue to answer.
                     log.exception("Error in the loop that accepts connections; continuing")
                     self._note_failure()
                     self._stopped.wait(_PAUSE_SECONDS)
@@ -331,7 +331,7 @@ class _Opening:
             self._front._selector.modify(self._socket, wanted, self.go_on)
 
     def close(self, reason: str) -> None:
-        log.debug("A connection was not let in: %s", reason)
+        log.debug("Refusing a connection: %s", reason)
         self._detach()
         self._socket.close()
 
@@ -396,7 +396,7 @@ class _Relay:
         self.port: int = inside.getsockname()[1]
         self._front = front
         self._sockets = (outside, inside)
-        # What still has to be sent to each. Nothing is received from the other one meanwhile.
+        # Bytes that still have to be sent to each side. Nothing is received from the other one meanwhile.
         self._pending = [b"", b""]
 
     def update(self) -> None:
@@ -435,7 +435,7 @@ class _Relay:
         self.update()
 
     def _flush(self, side: int) -> None:
-        """At once, since there is room nearly always."""
+        """Sends at once, since there is nearly always room."""
         with contextlib.suppress(BlockingIOError):
             self._pending[side] = self._pending[side][self._sockets[side].send(self._pending[side]) :]
 

@@ -50,14 +50,14 @@ class ParameterServerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Flush(self, request, context):
-        """Synchronous training: applies the gradients that still wait for others, few as they are, here and on the backups.
+        """Synchronous training: applies the gradients collected so far, however few, here and on the backups.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Freeze(self, request, context):
-        """Keeps a copy of everything as it is now under that name, until released.
+        """Takes a copy-on-write snapshot under that name, and keeps it until it is released.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,7 +77,7 @@ class ParameterServerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Fence(self, request, context):
-        """Takes no more pushes of that worker, and tells the last one that all of its buckets have had.
+        """Rejects all later pushes of a worker, and returns the last one that every one of its buckets has applied.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,9 @@ class Security:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str] | None = None) -> Security | None:
-        """None: connections are not encrypted. Raises `ValueError` if the environment says half of it."""
+        """Returns the security of an environment; None: connections are not encrypted. Raises `ValueError` if variables
+        are missing.
+        """
         given = os.environ if environment is None else environment
         if not given.get(CA_FILE):
             return None
@@ -74,7 +76,7 @@ class Security:
         return grpc.ssl_server_credentials([(self.key, self.certificate)])
 
     def client_context(self) -> ssl.SSLContext:
-        """For sockets of our own, without gRPC."""
+        """Returns the TLS context of sockets of our own, without gRPC."""
         context = ssl.create_default_context(cadata=self.ca.decode())
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
@@ -122,7 +124,7 @@ def check_peer(address: str, *, security: Security | None = None) -> None:
                 f"The server at {address} does not encrypt; {CA_FILE} says that it must."
             ) from error
     except OSError:
-        # Not there yet, or just gone: those who connect wait for it.
+        # Not there yet, or just gone: connecting processes wait for it.
         return
 
 

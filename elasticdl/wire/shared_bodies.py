@@ -22,7 +22,7 @@ _ALIGNMENT = 64
 
 
 class SharedBodies:
-    """For one side of a connection."""
+    """The shared memory of one side of a connection."""
 
     def __init__(self, segment: Segment, *, serves: bool, answered: bool = True) -> None:
         """`serves`: it is the side that was offered the segment. `answered`: frames are, before the next is sent."""
@@ -39,7 +39,9 @@ class SharedBodies:
         return self._reserved
 
     def put(self, body: Sequence[Part], size: int, ticket: int) -> int | None:
-        """Where it lies now; None: it does not belong here, or there is no room. What was reserved is there already."""
+        """Writes a body, and returns its offset; None: it does not belong here, or there is no room. A reserved body is
+        there already.
+        """
         if not LEAST <= size <= len(self._outgoing):
             return None
         at = 0 if self._ring is None else self._ring.place(size, ticket)
@@ -58,7 +60,7 @@ class SharedBodies:
 
 
 class Ring:
-    """Which part of a segment is free, where several bodies are under way: they come and go in one order.
+    """Allocates parts of a segment for several bodies in flight, which are freed in the order of their allocation.
 
     One thread may place while another releases.
     """
@@ -70,7 +72,7 @@ class Ring:
         self._placed: deque[tuple[int, int, int]] = deque()
 
     def place(self, size: int, ticket: int) -> int | None:
-        """Where a body may lie until its ticket, or a later one, is released; None: there is no room."""
+        """Returns the offset of a body until its ticket, or a later one, is released; None: there is no room."""
         size = -(-size // _ALIGNMENT) * _ALIGNMENT
         with self._lock:
             start = self._find(size)

@@ -1,12 +1,12 @@
-"""Memory that two processes of one machine see, for the bodies of frames between them.
+"""Memory that two processes of one machine map, for the bodies of frames between them.
 
-What goes through a socket is copied into the system and out of it again, in small pieces. Between processes of one
-machine the numbers can lie in memory that both have in sight, and the socket only says that they are there.
+A socket copies data into the system and out of it again, in small pieces. Between processes of one machine the numbers
+can be in memory that both have mapped, and the socket only carries their place.
 
-The client makes the memory and offers it: by its process, its descriptor, and a secret that is written in it. A server
-that cannot open that, or finds another secret there, is elsewhere (another machine, another container), and refuses;
-then everything goes through the socket. Such memory has no name that could be left behind: it is gone with those who
-see it. It cannot be made smaller, so that looking at it never fails.
+The client creates the memory and offers it: by its process, its descriptor, and a secret that is written in it. A
+server that cannot open it, or finds another secret there, is elsewhere (another machine, another container), and
+refuses; then everything goes through the socket. Such memory has no name that could be left behind: it is freed with
+the processes that map it. It cannot be made smaller, so that reading it never fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OFFER = struct.Struct("<IIQ32s")
 _SECRET_BYTES = 32
 # The secret has it to itself.
 _START = mmap.PAGESIZE
-# Of each part: what is larger goes through the socket. The system finds memory for what is used of it, and no more.
+# The size of each part: larger bodies go through the socket. The system allocates only used pages.
 _SIZE = 64 << 20
 
 
@@ -66,7 +66,7 @@ class Offered:
         self.words = _OFFER.pack(os.getpid(), self._descriptor, _SIZE, bytes(self.segment.secret))
 
     def close(self) -> None:
-        """The memory stays for those who have it in sight."""
+        """The memory stays for processes that have mapped it."""
         os.close(self._descriptor)
 
 
@@ -80,7 +80,7 @@ def accept(words: bytes) -> Segment:
     except (struct.error, OSError) as error:
         raise NotShared(str(error)) from error
     try:
-        # Whatever else has that number on this machine cannot be shrunk meanwhile, or is none of ours.
+        # Another file with that number on this machine cannot be shrunk meanwhile, or is not ours.
         if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise NotShared("it is other memory")
         if size != _SIZE or os.fstat(descriptor).st_size != _START + 2 * _SIZE:

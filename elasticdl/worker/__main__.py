@@ -24,7 +24,7 @@ def main() -> int:
     try:
         reply = link.join(meanwhile=_import_the_rest)
     except NotOfThisJob as error:
-        print(f"Not wanted any more: {error}", file=sys.stderr)
+        print(f"Exiting, replaced by another process: {error}", file=sys.stderr)
         return 0
     except NotTrusted as error:
         print(error, file=sys.stderr)

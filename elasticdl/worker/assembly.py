@@ -1,4 +1,4 @@
-"""From a model definition to the loop that trains, evaluates or predicts with it.
+"""Assembles the loop that trains, evaluates or predicts with a model definition.
 
 Whatever needs NumPy is imported by this module and those below it, which is imported when the definition has been: the
 framework brings NumPy along, and until then a worker that is to replace another has nothing to do with it.

@@ -72,7 +72,7 @@ def function_error(
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDefinition:
-    """What a module of the model zoo offers. A function it lacks raises `UserError` when it is called."""
+    """The functions of a module of the model zoo. A function it lacks raises `UserError` when it is called."""
 
     name: str
     path: Path

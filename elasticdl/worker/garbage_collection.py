@@ -28,7 +28,7 @@ def nothing_collected() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """What there is by now stays, and is not gone through again. To be called before there is anything that may go,
-    such as a model: of what refers to itself, nothing is found to be garbage any more.
+    """Excludes all present objects from garbage collection. Call it before there are objects that may be freed, such as
+    a model: excluded reference cycles are never freed.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a worker reports to a master that lost its journal: its leases, and the facts that a directive gave it.
+"""The worker's memory for a master that has lost its journal: its leases, and facts from directives.
 
 The leases are in a `ShardMemory`. Beside them are the sizes of the data sets, the generation that the leases belong to,
 and the leases that the master has since given to another worker.
@@ -46,7 +46,7 @@ class LeaseMemory:
                 node=node,
                 generation=self._generation,
                 seen_generation=max(self._generation, directive.generation),
-                cut=max(directive.cut_wanted, directive.cut_passed),
+                barrier=max(directive.barrier_requested, directive.barrier_passed),
                 sizes=self._sizes,
                 epochs_ended=directive.epochs_ended,
                 shards=[

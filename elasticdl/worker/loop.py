@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Loop(Protocol):
-    """What a worker does until its job has nothing more for it."""
+    """A loop of a worker until its job has no more work."""
 
     # The lease that is being worked on; 0 if there is none. Reported to the master if the program fails.
     lease_id: int

@@ -128,7 +128,7 @@ class MasterLink:
                     self._error = error
                     self._take(pb.Directive(drain=True))
                     return
-                log.info("The master is away (%s); waiting for it.", error.code().name)
+                log.info("Waiting for the master, which does not answer: %s", error.code().name)
                 self._away = True
 
     def _join_again(self, request: pb.JoinRequest) -> None:
@@ -204,7 +204,7 @@ class MasterLink:
             self._moved.notify_all()
 
     def wait(self, until: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Until the condition holds; looked at after every directive and nudge."""
+        """Waits until the condition holds, which is checked after every directive and nudge."""
         end = math.inf if seconds is None else time.monotonic() + seconds
         with self._moved:
             while not until():

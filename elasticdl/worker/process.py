@@ -1,6 +1,4 @@
-"""What a worker does with its job: it loads the model definition, goes through its loop, and tells the master what went
-wrong with it.
-"""
+"""The process of a worker: loads the model definition, runs its loop, and reports errors to the master."""
 
 from __future__ import annotations
 
@@ -31,7 +29,9 @@ log = logging.getLogger("elasticdl.worker")
 
 
 def work(link: MasterLink, job_spec: str, token: str) -> int:
-    """Until the job has nothing more for this worker. Returns the exit code; the master has got the reason."""
+    """Runs until the job has no more work for this worker. Returns the exit code; the master has received the
+    reason.
+    """
     spec = from_yaml(job_spec)
     logging.basicConfig(
         level=spec.cluster.log_level,
@@ -91,12 +91,12 @@ def _make_loop(link: MasterLink, spec: JobSpec, token: str) -> Loop:
 
 
 def _leave_at_once(link: MasterLink) -> None:
-    log.info("There is nothing to do for this worker: it ends before it has begun.")
+    log.info("Exiting: there is no work for this worker.")
     end(_exit_code(link))
 
 
 def _exit_code(link: MasterLink) -> int:
-    """Of a worker that has done all that it was to do."""
+    """Returns the exit code of a worker that has done all its work."""
     return EXIT_TERMINATED if link.terminated else EXIT_DRAINED
 
 

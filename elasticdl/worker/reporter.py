@@ -1,9 +1,9 @@
 """Reports the progress of shards to the master, without blocking the training.
 
-Batches are noted here and sent by a thread of its own, one report at a time, at a rate that is limited by the use of
-reports, and for all workers together (`elasticai_api.common.pace`): what is noted in the meantime goes with the
-next. The end of a shard is reported at once, for others may wait for it. `flush` waits until everything noted has been
-answered: before a cut, and before leaving.
+Batches are noted here, and a thread sends them, one report at a time, at a rate that depends on the use of reports and
+is limited for all workers together (`elasticai_api.common.pace`): later notes go with the next report. The end of a
+shard is reported at once, since others may wait for it. `flush` waits until all notes are acknowledged: before a
+barrier, and before the exit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Reporter:
         self._thread.start()
 
     def start_generation(self, generation: int) -> None:
-        """What was noted before belongs to a model that is gone."""
+        """Discards notes on a model that was replaced."""
         with self._moved:
             self._progress.clear()
             self._loss_sum, self._loss_batches = 0.0, 0

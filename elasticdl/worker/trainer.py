@@ -1,4 +1,4 @@
-"""What the worker's loop needs of a framework, and nothing else.
+"""The interface of a framework to the worker's loop.
 
 The loop (`training_loop.py`) knows shards, leases, parameter servers and the master; a trainer knows one framework.
 There is one trainer a framework, in the folder that is named after it: `keras/`, `torch/`, `paddle/`. Arrays cross
@@ -60,7 +60,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricStates:
-    """One metric's state over some samples; states of disjoint samples add up element by element."""
+    """The state of one metric over some samples; states of disjoint samples add up element by element."""
 
     name: str
     arrays: tuple[Array, ...]
@@ -75,9 +75,9 @@ class Parameters:
 
 
 class Trainer(abc.ABC):
-    """One model of one framework in this process. Not thread-safe, except for `batches`."""
+    """A model of a framework in this process. Not thread-safe, except for `batches`."""
 
-    # What the person who started the job is to know of the built model, a line each; the same in all workers.
+    # Remarks on the built model for the user, a line each; the same in all workers.
     remarks: Sequence[str] = ()
 
     # -- data ------------------------------------------------------------------------------------------------
@@ -102,9 +102,8 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def train(self, batch: Batch, *, guarded: bool = False) -> float:
-        """One step with the framework's own optimizer, of rows that are kept here with one that does the same.
-        Returns the loss. With `guarded`, a batch whose loss or gradients are not finite changes no parameter, and
-        its loss is NaN.
+        """Makes a step with the framework's own optimizer, and of rows kept here with an equivalent one. Returns the
+        loss. With `guarded`, a batch with a non-finite loss or gradient changes no parameter, and its loss is NaN.
         """
 
     @abc.abstractmethod
@@ -115,7 +114,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def row_gradients(self) -> dict[str, RowGradients]:
-        """By table, those of the last call of `gradients`. They are the caller's own."""
+        """Returns, by table, the row gradients of the last call of `gradients`, which the caller may keep."""
 
     @abc.abstractmethod
     def features(self, batch: Batch) -> list[Array]:
@@ -133,7 +132,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def metric_values(self, states: list[MetricStates]) -> dict[str, float]:
-        """What added-up states amount to."""
+        """Returns the values of added-up states."""
 
     @abc.abstractmethod
     def predict(self, batch: Batch) -> dict[str, Array]:
@@ -156,7 +155,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> dict[str, Array]:
-        """Of the parameters only what gradients are not for: it goes with every push."""
+        """Returns the values that have no gradients: they go with every push."""
 
     @abc.abstractmethod
     def set_parameters(self, parameters: Parameters) -> None:
@@ -168,7 +167,7 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def learning_rate(self, step: int) -> float:
-        """For the given global step, after callbacks and schedules."""
+        """Returns the rate of the given global step, after callbacks and schedules."""
 
     @abc.abstractmethod
     def optimizer_state(self) -> dict[str, Array]:
@@ -227,7 +226,7 @@ class CallbackRunner(abc.ABC):
 
 
 def check_same_names(expected: Mapping[str, Array], given: Mapping[str, Array]) -> list[str]:
-    """What differs between two sets of parameters, one line each; nothing if they fit."""
+    """Lists the differences between two sets of parameters, one line each; none if they fit."""
     problems = [f"{name} is missing" for name in expected if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in expected]
     problems += [

@@ -1,4 +1,4 @@
-"""From a model definition to a trainer: what the model function returns decides which framework it is for.
+"""Makes the trainer of a model definition: the result of the model function decides which framework it is for.
 
 No framework is imported to find that out. A class says where it comes from in the modules of its bases, and a
 framework that the model function did not load cannot have made the model.
@@ -163,7 +163,7 @@ def _truth(text: str) -> bool:
 
 
 def _guess(text: str) -> Any:
-    """For arguments of which nothing is known: numbers and truth values as what they look like."""
+    """Converts an argument of unknown type: text that looks like a number or a truth value becomes one."""
     for attempt in (_integer, _number):
         try:
             return attempt(text)

@@ -30,7 +30,7 @@ def custom_model(dimension: int = 16, hidden: tuple[int, ...] = (64, 32)):
 
 
 class Total(tf.keras.layers.Layer):
-    """One number a sample: the sum of all that is there of it."""
+    """Sums all values of a sample to one number."""
 
     def call(self, parts):
         return tf.add_n([tf.reduce_sum(part, 1) for part in parts])

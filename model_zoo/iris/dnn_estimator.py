@@ -36,7 +36,7 @@ Row = tuple[list[float], int]
 
 
 def read_rows(path: str) -> list[Row]:
-    """In an order that mixes the species, which come one after the other in the file: the same in every process."""
+    """Reads rows in an order that mixes the species, which are sorted in the file: the same in every process."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = [([float(cell) for cell in row[:4]], CATEGORY_CODE[row[4]]) for row in csv.reader(file) if row]
     random.Random(0).shuffle(rows)

@@ -29,7 +29,7 @@ EVALUATED = 5
 
 
 def read_rows(path: str) -> tuple[Any, Any]:
-    """In an order that mixes the species, which come one after the other in the file: the same in every process."""
+    """Reads rows in an order that mixes the species, which are sorted in the file: the same in every process."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.reader(file) if row]
     random.Random(0).shuffle(rows)

@@ -19,7 +19,7 @@ from elasticdl.worker.scoring.metrics import MeanAbsoluteError, RootMeanSquaredE
 
 AGES = {"1": 0, "18": 1, "25": 2, "35": 3, "45": 4, "50": 5, "56": 6}
 OCCUPATIONS = 21
-# What has no fixed number of parts is filled up with an id that is none, and has weight 0.
+# Features with varying numbers of parts are padded with an invalid id of weight 0.
 GENRES, WORDS = 4, 6
 
 

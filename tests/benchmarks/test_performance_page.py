@@ -42,7 +42,7 @@ def test_table_and_plot_are_made_of_the_results() -> None:
     assert "one: 3" in plots["performance-shards.svg"]
 
 
-def test_page_that_was_made_is_made_again_the_same() -> None:
+def test_rebuilt_performance_page_is_unchanged() -> None:
     text, plots = build(PAGE, results())
     assert build(text, results()) == (text, plots)
 

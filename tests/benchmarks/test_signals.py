@@ -1,4 +1,4 @@
-"""A benchmark that is ended by a signal leaves nothing running."""
+"""A benchmark that is killed by a signal leaves nothing running."""
 
 from __future__ import annotations
 

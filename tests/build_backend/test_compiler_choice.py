@@ -56,7 +56,7 @@ def test_not_where_there_is_one(backend: Any, tmp_path: Path, name: str) -> None
     assert backend.get_requires_for_build_wheel() == ["cmake"]
 
 
-def test_not_where_one_is_named(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_compiler_requires_no_zig(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/opt/another/c++")
     assert backend.get_requires_for_build_wheel() == ["cmake"]
 

@@ -38,7 +38,7 @@ def test_result_has_the_last_evaluation_and_the_status_document() -> None:
     assert result.status["step"] == 2
 
 
-def test_message_of_a_job_in_trouble_is_the_trouble() -> None:
+def test_message_of_interrupted_job_is_its_trouble() -> None:
     status = JobStatus(job="job", state=RunState.INTERRUPTED, trouble="The master: its pod is gone.")
     assert JobResult.of(status).message == "The master: its pod is gone."
     assert JobResult.of(status).metrics == {}

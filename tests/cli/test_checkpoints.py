@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "saved"
 
 
-def test_describe(elasticdl: Any, folder: Path) -> None:
+def test_describe_shows_tables_of_checkpoint(elasticdl: Any, folder: Path) -> None:
     result = elasticdl("checkpoints", "describe", str(folder))
     assert result.code == 0, result.err
     lines = result.out.splitlines()
@@ -75,7 +75,7 @@ def test_describe(elasticdl: Any, folder: Path) -> None:
     ]
 
 
-def test_changes_count_once(elasticdl: Any, tmp_path: Path) -> None:
+def test_rows_of_increments_are_counted_once(elasticdl: Any, tmp_path: Path) -> None:
     table = new_table("user", 3)
     since = write(tmp_path / "x", [table])
     table.update(np.arange(ROWS - 5, ROWS + 5), np.ones((10, 3), np.float32), learning_rate=0.5)
@@ -100,7 +100,7 @@ def test_a_single_file(elasticdl: Any, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--slots"]])
-def test_export(elasticdl: Any, folder: Path, tmp_path: Path, flags: list[str]) -> None:
+def test_export_writes_rows_of_table(elasticdl: Any, folder: Path, tmp_path: Path, flags: list[str]) -> None:
     output = tmp_path / "user.parquet"
     result = elasticdl("checkpoints", "export", str(folder), str(output), "--table=user", *flags)
     assert result.code == 0, result.err

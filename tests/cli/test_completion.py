@@ -37,12 +37,12 @@ def bash(elasticdl_process: Any) -> Any:
     return complete
 
 
-def test_commands(bash: Any) -> None:
+def test_commands_are_completed(bash: Any) -> None:
     assert bash("elasticdl tr") == ["plain,train"]
     assert {"plain,train", "plain,evaluate", "plain,predict"} <= set(bash("elasticdl "))
 
 
-def test_flags(bash: Any) -> None:
+def test_flags_are_completed(bash: Any) -> None:
     assert bash("elasticdl train --num_w") == ["plain,--num_workers"]
     assert bash("elasticdl train --num-w") == ["plain,--num_workers"]
     assert bash("elasticdl predict --loss") == [""]
@@ -53,7 +53,7 @@ def test_flags(bash: Any) -> None:
 
 
 @pytest.mark.parametrize("separator", [" ", "="])
-def test_values(bash: Any, separator: str) -> None:
+def test_values_of_flags_are_completed(bash: Any, separator: str) -> None:
     assert bash(f"elasticdl train --distribution_strategy{separator}P") == ["plain,ParameterServerStrategy"]
     assert bash(f"elasticdl train --log_level{separator}d") == ["plain,DEBUG"]
     assert bash(f"elasticdl train --use_async{separator}") == ["plain,true", "plain,false"]
@@ -75,7 +75,7 @@ def test_other_shells_get_the_whole_word(elasticdl_process: Any) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_scripts(elasticdl: Any, shell: str) -> None:
+def test_completion_script_is_printed_for_shell(elasticdl: Any, shell: str) -> None:
     result = elasticdl("completion", shell)
     assert result.code == 0
     assert f"_ELASTICDL_COMPLETE={shell}_complete" in result.out

@@ -72,7 +72,7 @@ def test_a_full_disk(ending: Any) -> None:
     assert "There is no space left on the disk (/data/x)." in result.err
 
 
-def test_a_full_disk_for_real(minimal: list[str]) -> None:
+def test_dry_run_on_full_disk_fails_without_traceback(minimal: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "elasticdl", "train", *minimal, "--dry_run"],

@@ -37,7 +37,9 @@ def test_both_names_of_a_flag(elasticdl: Any, minimal: list[str]) -> None:
         (["--shuffle", "--num_epochs=2"], True),
     ],
 )
-def test_booleans(elasticdl: Any, minimal: list[str], words: list[str], value: bool) -> None:
+def test_boolean_flag_spelling_sets_value(
+    elasticdl: Any, minimal: list[str], words: list[str], value: bool
+) -> None:
     assert elasticdl("train", *minimal, *words, "--dry_run").job["data"]["shuffle"] is value
 
 

@@ -108,7 +108,7 @@ EVERY_FLAG = """
 
 
 @pytest.mark.parametrize("command", [MNIST_ON_A_CLUSTER, DEEPFM_ESTIMATOR, IRIS_ESTIMATOR, EVERY_FLAG])
-def test_every_flag_arrives(elasticdl: Any, command: str) -> None:
+def test_every_flag_of_guide_is_in_job_spec(elasticdl: Any, command: str) -> None:
     words = shlex.split(command)
     job = elasticdl("train", *words, "--dry_run").job
     for word in words:

@@ -122,7 +122,7 @@ def test_nodes_are_listed_one_by_one_where_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_ended_nodes_are_one_sentence(width: int) -> None:
+def test_panel_summarizes_ended_nodes_in_one_sentence(width: int) -> None:
     ended = [node(f"worker-{number}", phase="failed", reason="killed") for number in range(40)]
     found = lines(status(*ended, node("worker-40")), width=width)
     text = " ".join(line.strip("│ ") for line in found)

@@ -26,7 +26,7 @@ def test_public_names_are_the_documented_objects() -> None:
     assert callable(elasticdl.run)
 
 
-def test_a_name_that_is_not_there() -> None:
+def test_unknown_public_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'elasticdl' has no attribute 'ruin'"):
         _ = elasticdl.ruin
 

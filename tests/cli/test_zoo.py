@@ -134,7 +134,9 @@ def test_rejected_init_leaves_no_files(elasticdl: Any, here: Path, tmp_path_fact
         (["--model_zo=zoo"], "--model_zoo"),
     ],
 )
-def test_mistakes(elasticdl: Any, here: Path, flags: list[str], words: str) -> None:
+def test_invalid_zoo_init_writes_no_dockerfile(
+    elasticdl: Any, here: Path, flags: list[str], words: str
+) -> None:
     result = elasticdl("zoo", "init", *flags)
     assert result.code == 2
     assert words in result.err

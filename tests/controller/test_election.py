@@ -29,7 +29,7 @@ def test_first_controller_leads_until_its_deadline() -> None:
     assert not one.leads(7.0)
 
 
-def test_second_controller_stands_by_while_the_lease_is_renewed() -> None:
+def test_second_controller_is_on_standby_while_lease_is_renewed() -> None:
     one, two = Election("one", timing=TIMING), Election("two", timing=TIMING)
     lease = lease_of(one, now=0.0)
     assert two.observe(lease, 0.0) is None

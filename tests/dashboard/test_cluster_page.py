@@ -163,7 +163,7 @@ def test_changed_machine_alone_is_sent_again(cluster: ApiServer, serve: Serve) -
     events.close()
 
 
-def test_without_a_cluster_the_reason_is_given(home: Path, serve: Serve) -> None:
+def test_cluster_page_without_cluster_returns_404_with_reason(home: Path, serve: Serve) -> None:
     reply = serve().get("/api/cluster")
     assert reply.status == 404
     assert "No cluster is configured here." in reply.json()["error"]

@@ -49,7 +49,7 @@ def values(status: JobStatus) -> dict[str, str]:
     return short
 
 
-def test_progress(status: JobStatus) -> None:
+def test_progress_metrics_have_values_of_status(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_job_info{kind=train,phase=training,state=running}"] == "1.0"
     assert found["elasticdl_samples_done{}"] == "1500.0"
@@ -60,14 +60,14 @@ def test_progress(status: JobStatus) -> None:
     assert found["elasticdl_evaluation_step{}"] == "20.0"
 
 
-def test_nodes(status: JobStatus) -> None:
+def test_node_metrics_count_by_role_and_state(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_nodes{role=worker,state=running}"] == "2.0"
     assert found["elasticdl_nodes{role=worker,state=failed}"] == "1.0"
     assert found["elasticdl_nodes_desired{role=ps}"] == "1.0"
 
 
-def test_servers(status: JobStatus) -> None:
+def test_server_metrics_have_values_of_status(status: JobStatus) -> None:
     found = values(status)
     assert found["elasticdl_server_rows{server=ps-0}"] == "1000.0"
     assert found["elasticdl_server_hit_ratio{server=ps-0}"] == "0.875"
@@ -93,7 +93,7 @@ def test_rates_that_are_not_known_yet_are_not_said(status: JobStatus) -> None:
     assert "elasticdl_server_rows_pulled_per_second" not in text
 
 
-def test_tables(status: JobStatus) -> None:
+def test_table_metrics_escape_labels(status: JobStatus) -> None:
     found = values(status)
     table = 'table=a \\"quoted\\"\\\\name'
     assert found[f"elasticdl_table_bytes{{server=ps-0,{table}}}"] == "63600.0"

@@ -149,7 +149,7 @@ def test_shards_of_another_form_are_an_error(shards: object) -> None:
         adapt_custom_reader(Wrong(), "origin")
 
 
-def test_an_error_of_the_reader_is_its_own() -> None:
+def test_error_of_custom_reader_is_raised_unchanged() -> None:
     class Failing(Tables):
         def read_records(self, task: Task) -> Iterable[Any]:
             if task.end > 1:

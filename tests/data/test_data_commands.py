@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return run
 
 
-def test_digits(run: Run, tmp_path: Path) -> None:
+def test_make_digits_writes_both_parts(run: Run, tmp_path: Path) -> None:
     code, output, _ = run("make", "digits")
     assert code == 0
     assert output.startswith("data/digits/train: 1437 samples, ")

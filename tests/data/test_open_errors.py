@@ -26,7 +26,7 @@ def test_a_path_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> N
     assert f"Did you mean {csv}?" in message
 
 
-def test_a_folder_that_does_not_exist(csv: Path, refused: Callable[..., str]) -> None:
+def test_missing_folder_is_refused_with_nearest_existing(csv: Path, refused: Callable[..., str]) -> None:
     message = refused(csv.parent / "deep" / "er" / "x.csv")
     assert f"The nearest folder that exists is {csv.parent}" in message
 
@@ -73,7 +73,9 @@ def test_a_format_that_does_not_exist(csv: Path, refused: Callable[..., str]) ->
     assert "Did you mean recordio?" in message
 
 
-def test_several_formats(csv: Path, refused: Callable[..., str], write_recordio: Callable[..., Path]) -> None:
+def test_folder_of_several_formats_is_refused(
+    csv: Path, refused: Callable[..., str], write_recordio: Callable[..., Path]
+) -> None:
     write_recordio(csv.parent / "x.recordio", [b"x"])
     message = refused(csv.parent)
     assert "several formats" in message
@@ -93,7 +95,9 @@ def test_a_parameter_of_another_format(csv: Path, refused: Callable[..., str]) -
     assert "'columns' is for parquet; this data is csv" in message
 
 
-def test_a_file_that_is_another_format_than_it_is_named(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_file_of_another_format_than_its_suffix_is_refused(
+    tmp_path: Path, refused: Callable[..., str]
+) -> None:
     (tmp_path / "x.parquet").write_text("1,2\n")
     assert "cannot be read as Parquet" in refused(tmp_path)
     (tmp_path / "x.parquet").unlink()

@@ -32,7 +32,7 @@ def test_a_folder_with_all_below_it_sorted(folder: Path) -> None:
     assert names(folder) == ["a.csv", "b/1.csv", "b/2.csv", "c.csv"]
 
 
-def test_patterns(folder: Path) -> None:
+def test_pattern_selects_files_in_order(folder: Path) -> None:
     assert names(folder / "*.csv") == ["a.csv", "c.csv"]
     assert names(folder / "**" / "*.csv") == ["a.csv", "b/1.csv", "b/2.csv", "c.csv"]
     assert names(folder / "b*") == ["b/1.csv", "b/2.csv"]

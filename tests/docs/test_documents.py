@@ -60,7 +60,7 @@ def test_a_second_terminal(tmp_path: Path) -> None:
     assert missing_line(steps[2].shown, outputs["2"]) is None
 
 
-def test_a_second_terminal_that_fails(tmp_path: Path) -> None:
+def test_failure_in_background_terminal_fails_the_page(tmp_path: Path) -> None:
     page = "<!-- background: other -->\n'''bash\nexit 1\n'''\n<!-- end of: other -->\n"
     assert _run(tmp_path, page)[0] != 0
 

@@ -38,7 +38,7 @@ def test_table_of_extras_is_that_of_the_project(extra: str) -> None:
     assert len({name.partition("-cpu")[0] for name in map(name_of, known)}) == len(REQUIREMENTS[extra])
 
 
-def test_command_is_one_for_a_shell() -> None:
+def test_install_command_is_quoted_for_a_shell() -> None:
     assert install_command("plots") == "pip install 'pillow>=10.1'"
     assert shlex.split(install_command("kubernetes"))[2:] == list(REQUIREMENTS["kubernetes"])
 

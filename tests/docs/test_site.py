@@ -37,7 +37,7 @@ def _navigation() -> list[Any]:
     return nav
 
 
-def test_sections() -> None:
+def test_navigation_has_all_sections() -> None:
     assert [next(iter(entry)) for entry in _navigation()] == [
         "Get started",
         "Tutorials",

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--rounds", type=int, default=100_000)
     arguments = parser.parse_args()
-    # Whatever is rejected is logged, which is right, and of no use here.
+    # Whatever is rejected is logged, which is right, and not needed here.
     logging.disable(logging.CRITICAL)
     findings = 0
     for name in arguments.targets or TARGETS:

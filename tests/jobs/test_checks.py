@@ -147,7 +147,7 @@ def test_a_command_is_for_training_only() -> None:
         JobSpec.build(kind="predict", job_command="x", prediction_data="d", checkpoint_dir_for_init="c")
 
 
-def test_a_command_without_anybody_to_run_it() -> None:
+def test_job_command_without_workers_is_refused() -> None:
     with pytest.raises(UserError, match="no node would train"):
         JobSpec.build(job_command="x", num_workers=0)
     assert JobSpec.build(job_command="x", num_workers=0, num_chief=1).nodes.num_chief == 1

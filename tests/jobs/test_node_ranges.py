@@ -18,7 +18,7 @@ def test_job_without_bounds_may_have_any_count() -> None:
     assert (nodes.num_workers, nodes.range_of("worker"), nodes.range_of("ps")) == (1, (0, None), (0, None))
 
 
-def test_bounds_survive_the_job_file() -> None:
+def test_node_ranges_are_kept_in_yaml() -> None:
     spec = JobSpec.build(**DEFINITION, num_workers=3, min_workers=2, max_workers=8, num_ps=2, max_ps=4)
     assert from_yaml(to_yaml(spec)) == spec
     assert spec.nodes.range_of("worker") == (2, 8)

@@ -35,7 +35,7 @@ def test_a_path_off_every_volume(refused: Refused, flag: str, path: str, volume:
     assert "Mount one (--volume)" in words
 
 
-def test_predictions(refused: Refused) -> None:
+def test_predictions_outside_of_volumes_are_refused(refused: Refused) -> None:
     assert "--output: no --volume" in refused("predict", image_name="i", output="/tmp/out.csv")
 
 

@@ -36,7 +36,7 @@ def test_values_follow_the_grammar_of_the_flag_and_not_yaml() -> None:
     assert spec.training.use_async is True
 
 
-def test_nothing_stands_for_not_given() -> None:
+def test_null_in_yaml_means_default() -> None:
     assert from_yaml(GOOD + "nodes:\n  num_workers:\n  num_ps: null\n  envs: ~\n") == from_yaml(GOOD)
 
 

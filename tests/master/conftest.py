@@ -48,7 +48,7 @@ class ToyWorker:
     leases: list[Any] = field(default_factory=list)
     requests: int = 0
     reports: int = 0
-    cut: int = 0
+    barrier: int = 0
 
 
 class ToyJob:
@@ -107,10 +107,10 @@ class ToyJob:
         if directive.drain:
             self.end(worker.name, EndReason.COMPLETED, 0)
             return True
-        if directive.cut_wanted > max(worker.cut, directive.cut_passed):
-            worker.cut = directive.cut_wanted
-            files = [SavedFile(name="worker.edl", bytes=1, crc32=1)] if directive.cut_save_to else []
-            self.do(ReachBarrier(worker=worker.name, barrier=directive.cut_wanted, files=files))
+        if directive.barrier_requested > max(worker.barrier, directive.barrier_passed):
+            worker.barrier = directive.barrier_requested
+            files = [SavedFile(name="worker.edl", bytes=1, crc32=1)] if directive.barrier_save_to else []
+            self.do(ReachBarrier(worker=worker.name, barrier=directive.barrier_requested, files=files))
             return True
         if any(self._give_up(worker, one.lease_id, one.end) for one in directive.truncations):
             return True
@@ -126,7 +126,7 @@ class ToyJob:
         if directive.task:
             self.do(FinishTask(task=directive.task, result="done", error=""))
             return True
-        if directive.cut_wanted > directive.cut_passed:
+        if directive.barrier_requested > directive.barrier_passed:
             return False
         return self._train(worker)
 

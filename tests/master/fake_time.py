@@ -1,4 +1,4 @@
-"""An event loop whose time passes as fast as everybody waits, and a clock that a test sets."""
+"""An event loop whose time passes as fast as all tasks wait, and a clock that a test sets."""
 
 from __future__ import annotations
 

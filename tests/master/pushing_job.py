@@ -33,7 +33,7 @@ SERVERS = 3
 
 @dataclass
 class Shard:
-    """As it is in the hands of its worker. What lies before the position has been computed."""
+    """A shard that a worker holds. What lies before the position has been computed."""
 
     lease_id: int
     epoch: int
@@ -148,7 +148,7 @@ class PushingJob(ToyJob):
             self._linger(worker, worker.lingers)
             return True
         directive = directive_for(self.state, worker.name, save_to="somewhere")
-        if directive.drain or directive.cut_wanted > max(worker.cut, directive.cut_passed):
+        if directive.drain or directive.barrier_requested > max(worker.barrier, directive.barrier_passed):
             self._land(worker)
             self._report(worker)
         return super().work(worker)

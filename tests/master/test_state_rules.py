@@ -304,7 +304,7 @@ def test_batches_pushed_by_failed_worker_count(toy_job: Callable[..., Any]) -> N
     job = started(toy_job, JobSettings(workers=2, servers=1, batch_size=4, shard_size=16))
     lease = lease_one(job, "worker-0", 1)
     fail(job, "worker-0", lease)
-    # Its last push may still be on the way: no other worker gets any of it, and a cut waits.
+    # Its last push may still be on the way: no other worker gets any of it, and a barrier waits.
     assert job.state.ledger.held_by("worker-0")
     assert lease_one(job, "worker-1", 1).start != lease.start
     job.end("worker-0", EndReason.ERROR, 1, credit=pushed(lease, lease.start + 12, 3))

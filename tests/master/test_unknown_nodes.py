@@ -59,7 +59,7 @@ def code_of(master: Master, method: str, request: Any) -> grpc.StatusCode:
     ("method", "request_"),
     [
         ("Announce", pb.AnnounceRequest(node=UNKNOWN, dataset="training", size=7)),
-        ("ReachCut", pb.ReachCutRequest(node=UNKNOWN, cut=1, error="the disk is full")),
+        ("ReachBarrier", pb.ReachBarrierRequest(node=UNKNOWN, barrier=1, error="the disk is full")),
         ("Fail", pb.FailRequest(node=UNKNOWN, kind="definition", message="no")),
         ("Report", pb.ReportRequest(node=UNKNOWN, generation=1, stop_training=True)),
         ("FinishTask", pb.FinishTaskRequest(node=UNKNOWN, task="export")),

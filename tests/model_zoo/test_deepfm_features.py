@@ -14,11 +14,11 @@ def data(tmp_path: Path) -> list[str]:
     return [f"--training_data={tmp_path}", f"--validation_data={tmp_path}"]
 
 
-def test_all_of_them(data: list[str]) -> None:
+def test_all_features_are_numbers_and_categories(data: list[str]) -> None:
     assert parse(data).features == [*NUMBERS, *CATEGORIES]
 
 
-def test_some(data: list[str]) -> None:
+def test_named_features_are_selected(data: list[str]) -> None:
     assert parse([*data, "--features=I13,C1"]).features == ["I13", "C1"]
 
 

@@ -23,7 +23,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> DataShardService:
     )
 
 
-def test_all_samples_in_order(service: DataShardService) -> None:
+def test_shard_indices_yield_all_samples_in_order(service: DataShardService) -> None:
     assert list(ShardIndices(service, BATCH)) == list(range(10))
 
 

@@ -82,8 +82,8 @@ def checkpoint() -> str:
     store.workers.initialize(
         InitialModel(trainable=DENSE, state={}, optimizer=SGD, tables=[TABLE]), generation=1
     )
-    store.master.freeze("cut", generation=1)
-    written = store.master.save("cut", folder / file_name(0, 1))
+    store.master.freeze("barrier", generation=1)
+    written = store.master.save("barrier", folder / file_name(0, 1))
     file = SavedFile(name=file_name(0, 1), bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=0, files=(file,)), None)
     return str(folder)
@@ -191,7 +191,7 @@ class World:
         self.wanted = set(range(count))
         self.made = 0
         self.settling = False
-        # How soon a worker hears of a new map.
+        # How soon a worker receives a new map.
         self.freshness = self.chance.choice([0.3, 0.02])
         # Synchronous training now and then: so many pushes are added up before their mean is applied. A power of two:
         # then nothing is rounded.

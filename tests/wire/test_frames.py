@@ -101,7 +101,7 @@ def test_a_body_goes_where_it_is_wanted(serve: Callable[..., Server]) -> None:
     connection.close()
 
 
-def test_a_failure_has_no_body_and_the_connection_goes_on(serve: Callable[..., Server]) -> None:
+def test_failure_without_body_keeps_connection_usable(serve: Callable[..., Server]) -> None:
     connection = connect(serve().address, "secret")
     connection.send(FAIL)
     frame = connection.receive(into=[memoryview(bytearray(5))])
@@ -135,7 +135,7 @@ def test_server_of_another_authority_is_rejected(serve: Callable[..., Server]) -
         connect(serve(theirs).address, "secret", security=mine)
 
 
-def test_one_that_does_not_encrypt_gets_no_token(serve: Callable[..., Server]) -> None:
+def test_unencrypted_server_receives_no_token(serve: Callable[..., Server]) -> None:
     with pytest.raises((ssl.SSLError, OSError)):
         connect(serve().address, "secret", security=security_of(Credentials.make("mine")))
 
@@ -187,7 +187,7 @@ def test_stopping_ends_connections(serve: Callable[..., Server], encrypted: bool
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_another_thread_can_end_waiting(serve: Callable[..., Server], encrypted: bool) -> None:
+def test_close_from_another_thread_ends_receive(serve: Callable[..., Server], encrypted: bool) -> None:
     security = security_of(Credentials.make("mine")) if encrypted else None
     connection = connect(serve(security).address, "secret", security=security)
     ended: list[BaseException] = []

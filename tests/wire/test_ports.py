@@ -49,7 +49,7 @@ def test_kept_port_is_not_given_to_a_connection(kept: KeptPort) -> None:
             assert other.getsockname()[1] == kept.number
 
 
-def test_one_server_after_the_other_listens_there(kept: KeptPort) -> None:
+def test_kept_port_is_reused_by_successive_servers(kept: KeptPort) -> None:
     for _ in range(3):
         server = new_server("token", threads=1)
         assert add_port(server, f"127.0.0.1:{kept.number}") == kept.number

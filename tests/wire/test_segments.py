@@ -131,7 +131,7 @@ def test_body_above_segment_size_goes_through_the_socket(
     connection.close()
 
 
-def test_an_answer_goes_where_it_is_wanted(server: Server) -> None:
+def test_reply_is_received_into_given_buffers(server: Server) -> None:
     connection = connect(server.address, "secret", shares=True)
     call(connection, numbers(1))
     first, second = bytearray(LARGE - 7), bytearray(7)

@@ -108,7 +108,7 @@ def test_another_authority_is_refused(serve: Serve, tmp_path: Path) -> None:
         check_peer(address, security=mine)
 
 
-def test_another_name_is_refused(serve: Serve, tmp_path: Path) -> None:
+def test_server_certificate_of_another_job_is_refused(serve: Serve, tmp_path: Path) -> None:
     address = serve(security(tmp_path / "mine", MINE))
     expected = security(tmp_path / "mine", MINE, job="another")
     with open_channel(address, "secret", security=expected) as channel:

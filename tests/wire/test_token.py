@@ -73,7 +73,7 @@ def test_threaded_server_answers_the_token(address: str) -> None:
         assert list(channel.unary_stream(COUNT, None, None)(b"")) == [b"1", b"2", b"3"]
 
 
-def test_messages_may_be_large(address: str) -> None:
+def test_large_message_passes_channel(address: str) -> None:
     with open_channel(address, "secret") as channel:
         assert channel.unary_unary(ECHO, None, None)(BIG) == BIG
 
@@ -131,7 +131,7 @@ async def _asyncio_both_ends() -> None:
         await server.stop(None)
 
 
-def test_asyncio_server_and_channel() -> None:
+def test_token_is_checked_by_asyncio_server() -> None:
     asyncio.run(_asyncio_both_ends())
 
 
@@ -151,9 +151,9 @@ def test_token_file(tmp_path: Path) -> None:
 
 
 def test_an_empty_token_is_refused_everywhere() -> None:
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         TokenInterceptor("")
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         AioTokenInterceptor("")
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="every caller"):
         open_channel("127.0.0.1:1", "")

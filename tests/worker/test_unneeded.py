@@ -56,7 +56,7 @@ def test_directive_after_the_start_does_not_end_it(link: MasterLink) -> None:
 
 
 def test_an_error_is_not_passed_over(link: MasterLink) -> None:
-    """Of the line to the master: it is raised by who asks for the directive."""
+    """Of the line to the master: the caller that asks for the directive raises it."""
     ends: list[str] = []
     link._error = grpc.RpcError("refused")
     with link.unneeded(lambda: ends.append("end")):

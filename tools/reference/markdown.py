@@ -42,7 +42,7 @@ def _joined(links: Sequence[str]) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """As in the repository, and on the site."""
+    """Returns the anchor of a heading, in the repository and on the site."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 

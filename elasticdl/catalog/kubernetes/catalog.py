@@ -38,7 +38,7 @@ class KubernetesCatalog(Catalog):
     def connect(
         cls, *, namespace: str = "", observer: JobObserver = SILENT, timing: Timing | None = None
     ) -> KubernetesCatalog:
-        """By kubectl's configuration, or inside a pod by its service account. Sends no request yet.
+        """Connects with kubectl's configuration, or inside a pod with its service account. Sends no request yet.
 
         `namespace`: without it, the namespace of kubectl's current context is used.
         """

@@ -173,9 +173,9 @@ def _jobs_of(
 
 
 def _requests(spec: Document, where: str) -> dict[str, int]:
-    """What the scheduler counts: all containers and sidecars together, or the init container at which most is in use,
-    plus the overhead. A sidecar is an init container that is restarted: those after it run beside it (Kubernetes 1.28).
-    What is requested for the whole pod replaces the sum of its containers (1.32).
+    """Returns the requests that the scheduler counts: the sum of all containers and sidecars, or the init container
+    during which most is in use, plus the overhead. A sidecar is an init container that is restarted: later ones run
+    beside it (Kubernetes 1.28). Requests of the whole pod replace the sum of its containers (1.32).
     """
     total: dict[str, int] = {}
     sidecars: dict[str, int] = {}

@@ -355,7 +355,7 @@ class KubernetesJob(Job):
         return True
 
     async def _await_end_of(self, master: Document) -> None:
-        """Of this pod; another one of its name is a master that another user has started."""
+        """Waits for the end of this pod; another pod of its name is a master that another user has started."""
         labels, uid = {JOB_LABEL: self.name, ROLE_LABEL: MASTER_ROLE}, uid_of(master)
         await await_deletion(
             self._cluster,

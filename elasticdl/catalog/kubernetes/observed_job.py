@@ -1,10 +1,10 @@
-"""The state of a job on a cluster, concluded from its job record and from the pod of its master. Pure.
+"""The state of a job on a cluster, derived from its job record and from the pod of its master. Pure.
 
-A master has started when it has written its first status into the record. Until then there is no master that could
-act on a desired state: its pod waits, or its container exits and is restarted again and again (the pod's phase is
-Running meanwhile). A master whose machine is unreachable keeps its pod, which looks as if it ran, for minutes: the
-job is interrupted all the same. A master that runs, and has not written for longer than any master pauses, is stalled
-or cannot write any more, for example because its credentials are rejected. Only its log tells which.
+A master has started when it has written its first status into the record. Before that, no master can act on a desired
+state: its pod waits, or its container exits and is restarted repeatedly (the pod's phase is Running meanwhile). A
+master whose machine is unreachable keeps its pod, which appears to run, for minutes: the job counts as interrupted all
+the same. A running master that has not written for longer than any master pauses is stalled or cannot write any more,
+for example because its credentials are rejected. Only its log shows which.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ObservedJob:
 
     @property
     def state(self) -> RunState:
-        """As reported; a job that is not over and has no master is interrupted. Raises `StatusError`."""
+        """Returns the reported state; a job that is not over and has no master is interrupted. Raises `StatusError`."""
         reported = self.reported.state
         return reported if reported.is_final or self._has_master else RunState.INTERRUPTED
 
@@ -85,7 +85,7 @@ class ObservedJob:
 
     @property
     def trouble(self) -> str:
-        """What keeps the master from its work. Empty if all is well, or the job is over. Raises `StatusError`."""
+        """Returns the problem of the master; empty if there is none, or the job is over. Raises `StatusError`."""
         if self.reported.state.is_final:
             return ""
         if self.master is None:
@@ -103,7 +103,7 @@ class ObservedJob:
 
     @property
     def is_removable(self) -> bool:
-        """Nothing of the job runs; or a stop is desired, and the master is not able to act on it."""
+        """Whether nothing of the job runs; or a stop is desired, and the master is not able to act on it."""
         try:
             if not self.state.is_active or self.never_started:
                 return True
@@ -139,7 +139,7 @@ class ObservedJob:
 
     @property
     def _written_at(self) -> float | None:
-        """By the clock of the API server: that of the master's machine may be wrong."""
+        """Returns the time of the last write by the API server's clock: that of the master's machine may be wrong."""
         try:
             return float((self.document["metadata"].get("annotations") or {})[WRITTEN_AT])
         except (KeyError, ValueError):

@@ -1,9 +1,9 @@
-"""The logs of a job's pods, read from the cluster: also those of pods that come later, until the job ends.
+"""Reads the logs of a job's pods from the cluster: also those of pods created later, until the job ends.
 
 A log is one response of the API server that lasts as long as its container. It ends with the container, though another
-one may follow in the same pod; it breaks off when the server restarts, and stays silent when the machine is lost. So
-a reader remembers its position, by the timestamps that the machine has put before the lines, and reads on from
-there as long as the pod may write more.
+one may follow in the same pod; it breaks off when the server restarts, and stalls when the machine is lost. So a reader
+remembers its position, by the timestamps that the machine has put before the lines, and continues there as long as the
+pod may write more.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class StampedLine:
 
 
 class LogPosition:
-    """How far a log has been read."""
+    """The position up to which a log has been read."""
 
     def __init__(self) -> None:
         self._moment = ("", "")
@@ -93,7 +93,7 @@ class LogPosition:
 
 
 class PodLogReader:
-    """One task per pod. To be used inside one event loop. `emit` gets the lines."""
+    """Reads logs with one task per pod, inside one event loop. `emit` receives the lines."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class PodLogReader:
                 if error.status in (401, 403):
                     raise
                 if ended:
-                    # Of a pod that is gone by now, everything has been read as a rule.
+                    # The log of a pod that is gone by now has usually been read completely.
                     if first:
                         self._observer.note(f"The log of {node} cannot be read: {error.message}")
                     return

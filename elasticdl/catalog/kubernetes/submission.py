@@ -180,7 +180,7 @@ def _foreign_object(cluster: Cluster, document: Document, there: Document) -> Us
     job = document["metadata"]["labels"][JOB_LABEL]
     which, what = f"{kind.lower()} {name}", "it"
     if (there["metadata"].get("labels") or {}).get(JOB_LABEL) == job:
-        # Of a job that was created with kubectl; the rest of it is there too, as a rule.
+        # A record created with kubectl; its other objects usually exist too.
         which, what = (
             f"{','.join(OWNED_KINDS).lower()} --selector={JOB_LABEL}={job}",
             "all that is left of it",

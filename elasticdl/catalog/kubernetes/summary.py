@@ -1,4 +1,4 @@
-"""One row of the list of jobs, from the job record and the pod of the master."""
+"""Builds a row of the list of jobs from the job record and the pod of the master."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class LocalCatalog(Catalog):
         )
 
     async def submit_detached(self, spec: JobSpec) -> LocalJob:
-        """As `submit`, for a job that goes on when this process ends."""
+        """Submits a job that continues when this process ends."""
         from elasticdl.catalog.local import background_host
 
         folder = await in_thread(lambda: background_host.submit(spec, store=self._store))

@@ -1,4 +1,4 @@
-"""Which processes of this machine use which GPUs, as `nvidia-smi` tells it.
+"""The GPUs that each process of this machine uses, as `nvidia-smi` reports them.
 
 The program comes with the driver, so it is there wherever such a GPU can be used. In a container without the process
 namespace of its machine it names processes that are not known there; they are then left out.
@@ -20,7 +20,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProcess:
-    """One process on one device. `utilization`: of the device, between 0 and 1."""
+    """A process on a device. `utilization`: of the device, between 0 and 1."""
 
     memory_bytes: int
     utilization: float

@@ -111,7 +111,7 @@ class LocalJob(Job):
         return await in_thread(lambda: current_status(self.folder))
 
     def _polled_status(self) -> JobStatus:
-        """For those who ask again: a master that ends during the call does not hold them up."""
+        """Returns the status for callers that poll: a master that ends during the call does not delay them."""
         from elasticdl.catalog.local.master_client import current_status
 
         return current_status(self.folder, timeout_seconds=_POLL_TIMEOUT_SECONDS)

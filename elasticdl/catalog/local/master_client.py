@@ -44,7 +44,7 @@ def tls_environment(folder: JobFolder) -> dict[str, str]:
 
 
 class MasterClient:
-    """One connection to a job's master, as a context manager."""
+    """A connection to a job's master, as a context manager."""
 
     def __init__(self, folder: JobFolder) -> None:
         address = folder.master_address()

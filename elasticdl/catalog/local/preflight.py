@@ -112,6 +112,6 @@ def _check_outputs(spec: JobSpec) -> None:
 
 
 def _has_custom_reader(spec: JobSpec) -> bool:
-    """Only a custom reader knows whether its data is there."""
+    """Whether the job has a custom reader, the only one that knows whether its data exists."""
     names = defined_names(spec)
     return names is None or spec.model.custom_data_reader in names

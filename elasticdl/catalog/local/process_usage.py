@@ -37,7 +37,7 @@ class _Process:
 
 
 class ProcessUsage:
-    """What the nodes of one job use. Keeps what it has read last, for rates."""
+    """The resources that the nodes of one job use. Keeps the last readings, to compute rates."""
 
     def __init__(self, folder: JobFolder, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder

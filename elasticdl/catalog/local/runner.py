@@ -57,13 +57,13 @@ _MAX_MASTER_CRASHES = 5
 _POLL_SECONDS = 0.25
 _STATUS_TIMEOUT_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 3.0
-# What is shown of the output of a program that failed; all of it is in its log.
+# Lines shown of the output of a failed program; all of it is in its log.
 _OUTPUT_LINES = 15
 _MASTER_LINES = 20
 
 
 class LocalRunner:
-    """One job that this process hosts. Created by `create`, used once."""
+    """A job that this process hosts. Created by `create`, used once."""
 
     def __init__(self, spec: JobSpec, folder: JobFolder, observer: JobObserver) -> None:
         self.folder = folder

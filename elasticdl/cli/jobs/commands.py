@@ -160,7 +160,7 @@ def metrics(job: str, port: int | None, bind: str, namespace: str) -> None:
     from elasticdl.dashboard.metrics_server import MetricsServer
 
     async def exists(found: Job) -> None:
-        """That the job is found suffices: its master may be away for a moment."""
+        """Accepts any job that is found: its master may be unreachable for a moment."""
 
     _with_job(job, namespace, exists)
     server = MetricsServer(read, bind=bind, port=port)
@@ -174,7 +174,7 @@ def metrics(job: str, port: int | None, bind: str, namespace: str) -> None:
 @click.argument("job", shell_complete=complete_jobs)
 @_namespaced
 def audit(job: str, namespace: str) -> None:
-    """What became of every sample, epoch by epoch."""
+    """Lists what became of every sample, epoch by epoch."""
     from elasticdl.cli.output.progress_text import without_effect
     from elasticdl.jobs.audit import render
 
@@ -246,7 +246,7 @@ def logs(
 )
 @_namespaced
 def top(job: str, interval: float, namespace: str) -> None:
-    """What each node of a running job uses: processor, memory, GPU, and the samples it trains.
+    """Shows the resources of each node of a running job: processor, memory, GPU, and the samples it trains.
 
     On a terminal the table is updated until the job ends or Ctrl-C; elsewhere it is printed once. A job on a cluster
     needs metrics-server there, and shows no GPUs.
@@ -368,7 +368,7 @@ def delete(job: tuple[str, ...], older_than: float | None, namespace: str) -> No
 
 
 def _ended_before(moment: float, namespace: str) -> tuple[str, ...]:
-    """Interrupted jobs may be brought back, so they are deleted by name only. So are those that cannot be read."""
+    """Interrupted jobs may be resumed, so they are deleted by name only. So are those that cannot be read."""
 
     async def main() -> JobList:
         async with JobLookup(namespace=namespace, observer=NoteObserver()) as lookup:

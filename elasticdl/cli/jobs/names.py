@@ -77,7 +77,7 @@ def _answer(ctx: click.Context, ask: Callable[[Any, str], Any]) -> list[str]:
             )
             return found
 
-    # Whatever is wrong, the command itself will say it.
+    # The command itself reports errors.
     with contextlib.suppress(Exception):
         return asyncio.run(main())
     return []

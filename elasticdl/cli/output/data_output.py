@@ -1,4 +1,4 @@
-"""What `elasticdl data` shows: progress while it works, and tables; plain lines where there is no terminal."""
+"""The output of `elasticdl data`: progress while it works, and tables; plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS_SHOWN = 12
 
 
 class Progress:
-    """How far the work on so many records has come, on the standard error stream."""
+    """Shows the progress in so many records, on the standard error stream."""
 
     def __init__(self, doing: str, total: int, *, what: str = "samples") -> None:
         self._doing = doing

@@ -68,7 +68,7 @@ def make_display(*, quiet: bool) -> Display:
 
 
 class _Lines(Display):
-    """One line when something has changed, and every few seconds."""
+    """Prints a line when something has changed, and every few seconds."""
 
     def __init__(self) -> None:
         super().__init__()

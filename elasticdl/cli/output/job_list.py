@@ -18,7 +18,7 @@ _UNKNOWN = "?"
 _NONE = "-"
 _HEADER = ("JOB", "KIND", "STATE", "PROGRESS", "METRIC", "AGE", "TOOK", "PLACE")
 _STATE_COLUMN = 2
-# What a narrow terminal has no room for, the first one first. Programs that read the list get all.
+# Columns that a narrow terminal omits, the first one first. Programs that read the list get all.
 _LEFT_OUT = ("PLACE", "TOOK", "KIND", "METRIC", "AGE")
 _GAP = 2
 _COLOURS = {
@@ -45,7 +45,7 @@ def select_jobs(
 
 
 def job_document(job: JobSummary) -> dict[str, str | float | Mapping[str, float] | None]:
-    """One entry of `elasticdl jobs list --json`."""
+    """Returns an entry of `elasticdl jobs list --json`."""
     return {
         "job": job.job,
         "kind": job.kind or _UNKNOWN,
@@ -115,7 +115,7 @@ def _metric(progress: JobProgress) -> str:
 
 
 def _age(job: JobSummary, now: float) -> str:
-    """In the largest unit that fits, as kubectl shows it."""
+    """Formats the age in the largest unit that fits, like kubectl."""
     if not job.created:
         return _UNKNOWN
     # The cluster's clock may be ahead of ours.

@@ -47,7 +47,7 @@ def _print_panel(status: JobStatus) -> None:
 def _print_lines(status: JobStatus) -> None:
     click.echo(f"state: {status.state}")
     click.echo(one_line(status))
-    # Of a job that is over, the final lines have both.
+    # The final lines of a finished job have both.
     under_way = status.state in _UNDER_WAY
     if status.message and under_way:
         click.echo(status.message)

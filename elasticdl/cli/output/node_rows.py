@@ -34,7 +34,7 @@ class NodeRow:
 
 def node_state(node: NodeReport) -> str:
     """Returns the state of a node in words."""
-    if _is_ended(node):
+    if _has_ended(node):
         ended = f"ended: {node.reason}" if node.reason else "ended"
         return f"{ended} ({node.message})" if node.reason == "stopped" and node.message else ended
     if node.phase == "pending":
@@ -49,7 +49,7 @@ def node_state(node: NodeReport) -> str:
 
 def last_output(node: NodeReport) -> str:
     """Returns what a node that failed wrote last: of a program, the error of its traceback."""
-    if not _is_ended(node) or node.reason != "error":
+    if not _has_ended(node) or node.reason != "error":
         return ""
     return node.message.partition("last output: ")[2][:_LONGEST_OUTPUT]
 
@@ -68,7 +68,7 @@ def node_rows(
 
     More than `most_rows` nodes are grouped by role and state.
     """
-    nodes = [node for node in status.nodes if not _is_ended(node)]
+    nodes = [node for node in status.nodes if not _has_ended(node)]
     servers = {server.name: server for server in status.servers} if figures else {}
     if len(nodes) <= most_rows:
         return [_row([node], usage, servers) for node in nodes]
@@ -84,7 +84,7 @@ def node_rows(
 
 def ended_nodes(status: JobStatus) -> str:
     """Returns a sentence about the nodes that have ended, the newest first. Empty if there are none."""
-    ended = [node for node in reversed(status.nodes) if _is_ended(node)]
+    ended = [node for node in reversed(status.nodes) if _has_ended(node)]
     if not ended:
         return ""
     if len(ended) <= _ENDED_NAMES:
@@ -95,7 +95,7 @@ def ended_nodes(status: JobStatus) -> str:
 
 
 def has_failures(status: JobStatus) -> bool:
-    return any(_is_ended(node) and node.reason in _FAILURES for node in status.nodes)
+    return any(_has_ended(node) and node.reason in _FAILURES for node in status.nodes)
 
 
 def used_in_total(usage: Mapping[str, NodeUsage]) -> str:
@@ -163,7 +163,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _is_ended(node: NodeReport) -> bool:
+def _has_ended(node: NodeReport) -> bool:
     if node.phase == "running":
         # A node that drains still runs, so that its progress can be asked for.
         return node.is_draining and bool(node.reason)
@@ -171,7 +171,7 @@ def _is_ended(node: NodeReport) -> bool:
 
 
 def _kind_of_state(node: NodeReport) -> str:
-    """What nodes have in common that are shown together: without the moment, which differs."""
+    """Returns the state that nodes shown together have in common: without the time, which differs."""
     if node.phase == "running" and node.unresponsive_since_seconds and not node.is_draining:
         return _unresponsive(node)
     return node_state(node)

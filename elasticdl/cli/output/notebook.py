@@ -19,7 +19,7 @@ from elasticdl.cli.output.display import Display, final_lines, panel
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus
 
-# What stays in view; all of them are in the logs.
+# The number of lines that stay visible; all of them are in the logs.
 _NOTES = 10
 
 

@@ -189,7 +189,7 @@ def _table(rows: Sequence[NodeRow], room: int) -> Table:
             continue
         needed = max(len(text) for text in (title, *texts)) + _COLUMN_GAP
         if needed > left:
-            # What is less important is not shown in its place: columns would come and go with their figures.
+            # Less important columns do not take its place: they would come and go with their figures.
             break
         chosen.add(title)
         left -= needed

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
-# Of the hot ids of a table: more would not fit on a line.
+# The number of hot ids of a table that fit on a line.
 _HOT_IDS = 3
 # A server that finds fewer rows than this has much that is new: no fault, but worth a look.
 _MANY_HITS = 0.5
 
 
 def server_lines(servers: Sequence[ServerReport]) -> list[str]:
-    """One line a server, one a table below it."""
+    """Returns a line for each server and, below it, for each of its tables."""
     lines = []
     for server in servers:
         staleness = server.staleness
@@ -44,7 +44,7 @@ def server_lines(servers: Sequence[ServerReport]) -> list[str]:
 
 
 def server_table(servers: Sequence[ServerReport]) -> RenderableType:
-    """For a terminal: the servers, below them their tables, and what they have refused."""
+    """Returns the servers, their tables and their rejected pushes, for a terminal."""
     from rich.console import Group
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def refusals(server: ServerReport) -> list[str]:
 
 
 def size(count: float) -> str:
-    """Of bytes: three digits or so, in units of a thousand."""
+    """Formats a number of bytes with about three digits, in units of a thousand."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             return f"{count:,.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"

@@ -53,14 +53,14 @@ class FlagOption(click.Option):
         self.leaf = leaf
 
     def row(self) -> tuple[str, str]:
-        """Its two columns in the help."""
+        """Returns the two columns of the flag in the help."""
         default = default_text(self.leaf)
         note = f"  [default: {default}]" if default else ""
         return f"{', '.join(self.opts)} {self.leaf.flag.grammar.shape}", f"{self.leaf.flag.help}{note}"
 
 
 def default_text(leaf: Leaf) -> str:
-    """What stands for the default in the help: nothing, where the default is that nothing is given."""
+    """Returns the text of the default in the help; empty if the default is no value."""
     return leaf.flag.derived or leaf.flag.grammar.text(leaf.default())
 
 
@@ -122,7 +122,7 @@ class JobCommand(click.Command):
 
 
 def given_flags(ctx: click.Context) -> dict[str, Given]:
-    """What was typed, by flag. Raises if a flag seems to have swallowed the next one."""
+    """Returns the given values by flag. Raises if a flag seems to have consumed the next one."""
     given = {}
     for param in ctx.command.params:
         raw = ctx.params.get(param.name or "")

@@ -1,8 +1,8 @@
 """Runs jobs and shows them: `elasticdl train`, `evaluate`, `predict`, and `elasticdl.run` from Python.
 
 A local job runs in this process until it ends; Ctrl-C saves a checkpoint and stops it, a second Ctrl-C kills it. With
-`detach` it runs in a process of its own, in the background. A job on a cluster is submitted; with `wait` it is shown
-until it ends, and Ctrl-C ends the showing, not the job.
+`detach` it runs in a process of its own, in the background. A job on a cluster is submitted; with `wait` its progress
+is shown until it ends, and Ctrl-C ends the display, not the job.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From what exists to what is to be done: pure functions over one job at a time."""
+"""Computes actions from observed state: pure functions over one job at a time."""

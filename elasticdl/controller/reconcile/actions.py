@@ -1,5 +1,5 @@
-"""What the controller does to the cluster, as data. `effects` carries it out, in the order of the tuple, and stops a
-job's actions at the first that fails; the next reconciliation starts from what exists then.
+"""The actions of the controller on the cluster, as data. `effects` executes them in the order of the tuple, and stops a
+job's actions at the first failure; the next reconciliation starts from the state observed then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeletePod:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteDesired:
-    """Only if the record still has `version`."""
+    """Writes the desired state, only if the record still has `version`."""
 
     job: TrainingJob
     record: Document
@@ -71,7 +71,7 @@ class EmitEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteTrainingJob:
-    """After its time to live; what it owns goes with it."""
+    """Deletes the TrainingJob after its time to live, and with it everything that it owns."""
 
     job: TrainingJob
 

@@ -67,7 +67,7 @@ def accounted(
 
 
 def _divided(lost: LostSeconds, reported: JobStatus, worked: float) -> LostSeconds:
-    """What of the time at work is lost. Neither part falls, or exceeds what is there: reports may be missing, or come
+    """Divides the lost part of the time at work. No part falls or exceeds the total: reports may be missing, or come
     from a master that has lost its count.
     """
     stragglers = min(max(lost.stragglers, reported.straggler_seconds), worked)
@@ -78,7 +78,7 @@ def _divided(lost: LostSeconds, reported: JobStatus, worked: float) -> LostSecon
 
 
 def rounded(goodput: GoodputStatus) -> GoodputStatus:
-    """As it is written: to the millisecond, so that parts still add up."""
+    """Rounds the goodput to the millisecond, so that parts still add up."""
     lost = goodput.lost_seconds
     return replace(
         goodput,

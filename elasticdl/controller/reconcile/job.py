@@ -58,7 +58,7 @@ def reconcile(view: JobView, *, now: float, progress_is_due: bool = True) -> tup
     """Returns what is to be done about a job now, in order. `now`: seconds since 1970."""
     job, before = view.managed.job, view.written_status
     if job.is_deleted:
-        # What it owns goes with it.
+        # Its dependents are deleted with it.
         return ()
     if before.phase.is_final:
         return _after_the_end(view, before, now)
@@ -106,7 +106,7 @@ def _is_over(view: JobView) -> bool:
 
 
 def _changes(view: JobView, now: float) -> tuple[Action, ...]:
-    """What is to be changed of the job itself."""
+    """Returns the changes of the job itself."""
     job = view.managed.job
     if view.is_name_taken or view.managed.problems or view.spec is None:
         # A running job goes on as it was before an edit that cannot be run.
@@ -219,7 +219,7 @@ def _master(view: JobView) -> tuple[Action, ...]:
         try:
             spec = record.record.spec()
         except UserError:
-            # Of a newer version, say. The status has it as a trouble.
+            # Written by a newer version, for instance. The status reports it as a trouble.
             return ()
         return (StartMaster(job=job, record=record.document, spec=spec),)
     name = str(master["metadata"]["name"])
@@ -256,7 +256,7 @@ def _resize(view: JobView, size: int) -> tuple[Action, ...]:
     is_move = isinstance(view.decision, Move) and bool(victims) and _is_settled(view, size)
     if not nodes and not is_move and not desired.pause:
         return ()
-    # What has been observed is done with, its victims too; sizes are levels and stay.
+    # The observed generation is done, with its victims; sizes are levels and stay.
     base = desired if not record.record.has_observed(desired.generation) else replace(desired, victims=())
     after = base.with_nodes(nodes, victims=victims)
     return (WriteDesired(job=view.managed.job, record=record.document, desired=after),)

@@ -66,7 +66,7 @@ class JobView:
 
     @cached_property
     def desired(self) -> Desired:
-        """What the record asks for; nothing if there is no record, or if it cannot be read."""
+        """Returns the desired state of the record; empty if there is no record, or if it cannot be read."""
         if self.record is None:
             return Desired()
         try:
@@ -130,8 +130,8 @@ class JobView:
         return self._reported_trouble()
 
     def _reported_trouble(self) -> str:
-        """What the master reports of its nodes: one that its machine does not start, or failures and no worker at work.
-        Of a worker that fails again and again, masters report the last one.
+        """Returns the trouble with its nodes that the master reports: a node that its machine does not start, or
+        failures while no worker runs. Of a worker that fails repeatedly, masters report the last failure.
         """
         if self.record is None or self.record.status.state.is_final:
             return ""

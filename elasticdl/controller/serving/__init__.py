@@ -1,1 +1,1 @@
-"""What the controller answers over HTTP: probes, metrics, and the questions of the API server's admission."""
+"""The HTTP endpoints of the controller: probes, metrics, and the admission requests of the API server."""

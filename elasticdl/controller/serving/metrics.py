@@ -1,7 +1,7 @@
-"""Prometheus metrics of the controller and of what it sees of the cluster.
+"""Prometheus metrics of the controller and of its view of the cluster.
 
-What happens (decisions, steps, failures) is counted as it happens; what is (jobs, resources) is set by the loop every
-few seconds, so that a scrape costs nothing and reads nothing that is being changed.
+Events (decisions, steps, failures) are counted when they happen; states (jobs, resources) are set by the loop every few
+seconds, so that a scrape costs nothing and reads nothing that is being changed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,20 @@ class ControllerMetrics:
         prometheus.ProcessCollector(registry=registry)
         labels = ("resource", "unit")
         self._allocatable = prometheus.Gauge(
-            "elasticdl_cluster_allocatable", "What the machines offer to pods.", labels, registry=registry
+            "elasticdl_cluster_allocatable",
+            "Resources that the machines offer to pods.",
+            labels,
+            registry=registry,
         )
         self._requested = prometheus.Gauge(
-            "elasticdl_cluster_requested", "What the pods on the machines request.", labels, registry=registry
+            "elasticdl_cluster_requested",
+            "Resources that the pods on the machines request.",
+            labels,
+            registry=registry,
         )
         self._utilization = prometheus.Gauge(
             "elasticdl_cluster_utilization_ratio",
-            "Requested part of what the machines offer.",
+            "Requested part of the offered resources.",
             ("resource",),
             registry=registry,
         )
@@ -60,7 +66,7 @@ class ControllerMetrics:
         )
         self._decisions = prometheus.Counter(
             "elasticdl_controller_decisions",
-            "Decisions of the planner that were carried out.",
+            "Executed decisions of the planner.",
             ("kind",),
             registry=registry,
         )
@@ -78,7 +84,7 @@ class ControllerMetrics:
         )
         self._queue_depth = prometheus.Gauge(
             "elasticdl_controller_queue_depth",
-            "Jobs whose actions are not carried out yet.",
+            "Jobs whose actions are not executed yet.",
             registry=registry,
         )
         self._is_leader = prometheus.Gauge(

@@ -27,7 +27,7 @@ from elasticdl.wire.certificates import make_certificates
 
 log = logging.getLogger("elasticdl.controller")
 
-# Of the Service in front of the replicas, and of the ValidatingWebhookConfiguration.
+# The name of the Service in front of the replicas, and of the ValidatingWebhookConfiguration.
 NAME = "training-job-controller"
 SECRET_NAME = "training-job-controller-webhook"
 CONFIGURATION = "ValidatingWebhookConfiguration"
@@ -61,7 +61,7 @@ class WebhookKeeper:
 
     @property
     def tls_name(self) -> str:
-        """By which the API server calls the Service."""
+        """Returns the name by which the API server calls the Service."""
         return f"{NAME}.{self._cluster.namespace}.svc"
 
     async def run(self) -> None:

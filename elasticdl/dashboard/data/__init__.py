@@ -1,1 +1,1 @@
-"""What the pages show: rows of jobs, and the sections of one job, read by the handles of `catalog/`."""
+"""The data of the pages: rows of jobs, and the sections of one job, read by the handles of `catalog/`."""

@@ -224,7 +224,7 @@ def _range(role: RoleStatus) -> str:
 
 
 def _wanted(document: Document) -> str:
-    """From the spec, before a controller has seen the job."""
+    """Returns the desired size of the spec, before a controller has seen the job."""
     trainer = (document.get("spec") or {}).get("trainer") or {}
     low, high = trainer.get("min-instance"), trainer.get("max-instance")
     return f"{low}–{high}" if low and high and high != low else str(low or high or "")

@@ -1,4 +1,4 @@
-"""One job in the list of jobs, as JSON. Pure."""
+"""A job in the list of jobs, as JSON. Pure."""
 
 from __future__ import annotations
 

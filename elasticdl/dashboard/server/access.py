@@ -187,14 +187,14 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
-        # Of two, a proxy may have read the other.
+        # If a header comes twice, a proxy may have read the other one.
         if any(len(headers.getlist(name)) > 1 for name in ("host", "origin", "authorization")):
             return Refusal(HTTPStatus.BAD_REQUEST, "A header is there twice.")
         return self._access.refusal(scope["method"], scope["path"], headers)
 
 
 def cookie_name(port: int) -> str:
-    """Of one server: cookies of a host go to all of its ports."""
+    """Returns the name of a server's cookie, with its port: cookies of a host are sent to all of its ports."""
     return f"elasticdl-{port}"
 
 

@@ -1,4 +1,4 @@
-"""What a page may do to a job, where the user who started the dashboard has allowed it (`--allow_actions`)."""
+"""The actions on a job that a page offers, if the dashboard's owner has allowed them (`--allow_actions`)."""
 
 from __future__ import annotations
 

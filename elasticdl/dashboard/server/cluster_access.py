@@ -1,4 +1,5 @@
-"""On a cluster the user's own token decides who it is (TokenReview) and what they may do (SubjectAccessReview).
+"""Access by the rights of the cluster: a user's own token decides who it is (TokenReview) and what they may do
+(SubjectAccessReview).
 
     all jobs, their metrics          list configmaps, in the namespace of the dashboard
     one job                          get configmaps, in the namespace that is named
@@ -62,7 +63,9 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Permission:
-    """What a request needs, in the words of Kubernetes' authorization. Without a namespace: in all of them."""
+    """The permission that a request needs, in the words of Kubernetes' authorization. Without a namespace: in all of
+    them.
+    """
 
     verb: str
     resource: str

@@ -83,7 +83,7 @@ class DashboardServer:
         return link(self.address, self._token)
 
     def run(self) -> None:
-        """Until interrupted, or until `close` in another thread."""
+        """Serves until interrupted, or until `close` in another thread."""
         with self._registry.running(self.address), contextlib.closing(self._socket):
             self._server.run(sockets=[self._socket])
 

@@ -1,12 +1,12 @@
-"""Live documents: read while they are watched, and sent as what has changed.
+"""Live documents: read while they have viewers, and sent as changes.
 
 A document is a set of sections, each a JSON text. One reader serves all viewers of a document, and rests while there
-are none. Each reading that differs becomes an event with a number. A viewer that comes back names the last event it
-has seen (Last-Event-ID) and gets the events after it; if they are not kept any more, or the server was restarted, it
-gets the whole document.
+are none. Each reading that differs becomes an event with a number. A viewer that reconnects names the last event it has
+seen (Last-Event-ID) and receives the later ones; if they are no longer kept, or the server was restarted, it receives
+the whole document.
 
 Failure modes
-    A document cannot be read for a moment: the section `problem` says why, the others stay as they were.
+    A document cannot be read for a moment: the section `problem` has the reason, the others stay as they were.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from elasticdl.errors import UserError
 _EVENTS_KEPT = 120
 # Proxies and browsers drop connections on which nothing is sent.
 _KEEP_ALIVE_SECONDS = 15.0
-# What reading takes of the time, at most; a part of it is the master's. But no page is older than a few seconds.
+# The maximal part of the time spent reading, some of it the master's. But no page is older than a few seconds.
 _READING_SHARE = 0.1
 _MOST_SECONDS = 5.0
 
@@ -41,14 +41,14 @@ class FeedEvent:
     is_whole: bool = False
 
     def to_stream(self) -> str:
-        """As server-sent events have it."""
+        """Formats the update as a server-sent event."""
         body = ",".join(f"{json.dumps(key)}:{text or 'null'}" for key, text in self.sections.items())
         kind = "whole" if self.is_whole else "change"
         return f"id: {self.id}\nevent: {kind}\ndata: {{{body}}}\n\n"
 
 
 class Feed:
-    """One live document."""
+    """A live document."""
 
     def __init__(self, read: Callable[[], Awaitable[Sections]], *, interval_seconds: float = 1.0) -> None:
         self._read = read

@@ -32,7 +32,7 @@ class LogRequest:
 
 @dataclass(kw_only=True)
 class LogPosition:
-    """Of the last line that was sent."""
+    """The position of the last line that was sent."""
 
     moment: float | None = None
     count: int = 0

@@ -63,7 +63,7 @@ class AtomicFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         if self._discarded:
-            # Compressors on top of it flush once more when they are thrown away.
+            # Compressors on top of it flush once more when they are discarded.
             return len(data)
         try:
             with disk_errors(self.path, hint=self._hint):
@@ -73,7 +73,7 @@ class AtomicFile:
             raise
 
     def flush(self) -> None:
-        """Nothing to do before the end; there so that other writers can be put on top."""
+        """Does nothing before the end; other writers on top of this one call it."""
 
     def close(self) -> None:
         if not self._open:
@@ -96,7 +96,7 @@ class AtomicFile:
             return
         self._open = False
         self._discarded = True
-        # What is still buffered may fail to be written once more; it is thrown away anyhow.
+        # Buffered bytes may fail to be written once more; they are discarded anyhow.
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where things about a data file are kept that are not the data: beside it, or in the cache folder.
+"""The places of files derived from a data file: beside it, or in the cache folder.
 
 The cache folder is `$ELASTICDL_CACHE`, or else `~/.cache/elasticdl`. Names in it are made of the data
 file's absolute path, so files of the same name do not collide; whether an entry still fits its file is decided by

@@ -1,4 +1,4 @@
-"""One data file as readers see it: bytes that can be read at any offset, whatever it is stored like.
+"""A data file as readers use it: bytes at any offset, however they are stored.
 
 A compressed file cannot be entered in the middle, and samples must be reached by their index. Restart
 points inside the compressed stream would need access to the decoder's inner state, which Python's decoders
@@ -94,7 +94,7 @@ class Source:
 
 
 def read_at(descriptor: int, size: int, offset: int) -> bytes:
-    """So many bytes from there, fewer only at the end of the file."""
+    """Reads so many bytes at the offset, fewer only at the end of the file."""
     data = os.pread(descriptor, size, offset)
     if len(data) in (0, size):
         return data

@@ -1,4 +1,4 @@
-"""From what a user names to the files it means: one file, a folder with all below it, or a pattern.
+"""Resolves a path that a user names to files: one file, a folder with everything below it, or a pattern.
 
 Files of a folder are taken in the order of their paths. Passed over are hidden files and folders (ours
 among them, and the `..data` links of Kubernetes volumes), the marks that other systems leave beside data

@@ -37,7 +37,7 @@ class Damaged(Exception):
 
 
 class DataFile(abc.ABC):
-    """One file of a data set. May be read by several threads at once."""
+    """A file of a data set. May be read by several threads at once."""
 
     path: Path
 

@@ -170,7 +170,7 @@ def _encode(index: FileIndex, source: Source, layout: str) -> bytes:
 
 
 def _load(place: Path, source: Source, layout: str) -> FileIndex | None:
-    """None if there is none, or one that does not fit or is damaged: it is built again then."""
+    """Loads an index. Returns None if it is missing, damaged or does not fit; it is rebuilt then."""
     try:
         content = place.read_bytes()
     except OSError:

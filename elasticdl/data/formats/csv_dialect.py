@@ -39,7 +39,7 @@ END = "\udcff\udcfe end \udcfe\udcff"
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How rows are written."""
+    """The dialect of a CSV file."""
 
     sep: str = ","
     quote: str = '"'  # "" if quotes mean nothing
@@ -83,12 +83,12 @@ def plain_rows(data: bytes, dialect: Dialect) -> Iterator[list[str]]:
 
 
 def after_bom(file: int) -> int:
-    """Where the text begins: behind the byte order mark that some programs put first."""
+    """Returns the offset of the text: behind the byte order mark that some programs write first."""
     return len(_BOM) if read_at(file, len(_BOM), 0) == _BOM else 0
 
 
 def dialect_of(source: Source, params: Mapping[str, str]) -> Dialect:
-    """How the rows of a file are written, as far as the parameters don't say it."""
+    """Returns the dialect of a file, as far as the parameters do not name it."""
     encoding = _encoding(params.get("encoding", "utf-8"))
     quote = _quote(params.get("quote", '"'))
     ragged = _truth("ragged", params.get("ragged", "false"))
@@ -142,7 +142,7 @@ def _first_rows(head: bytes, cut: bool, dialect: Dialect) -> list[list[str]]:
 
 
 def _likely_separator(path: Path, head: bytes, cut: bool, quote: str, encoding: str) -> str:
-    """The one that splits the first rows in the same, largest number of columns."""
+    """Returns the separator that splits the first rows into the same, largest number of columns."""
     if ".tsv" in path.suffixes or ".tab" in path.suffixes:
         return "\t"
     best, most = ",", 1

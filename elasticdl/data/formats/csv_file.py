@@ -26,14 +26,14 @@ from elasticdl.errors import UserError
 
 # Python's limit for a cell is 128 KiB, less than an image in base64.
 _CELL_CHARACTERS = 16 << 20
-# What bytes that are no text, and NUL, which some versions of the csv module refuse, are read as.
+# The replacement for bytes that are no text, and for NUL, which some versions of the csv module refuse.
 _NO_TEXT = {chr(code) for code in range(0xDC00, 0xDD00)}
 _NUL = "\udc00"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Piece:
-    """Some whole rows, as they lie in the file and as text."""
+    """Some whole rows, as bytes of the file and as text."""
 
     first: int
     count: int
@@ -45,7 +45,7 @@ class _Piece:
 
 
 class CsvFile(DataFile):
-    """One file of rows."""
+    """A file of rows."""
 
     def __init__(self, source: Source, dialect: Dialect) -> None:
         self.path = source.path
@@ -74,7 +74,7 @@ class CsvFile(DataFile):
                 start, mark = stop, piece.behind
 
     def _piece(self, file: int, mark: int, end: int) -> _Piece:
-        """What lies between some marks: about MARK_BYTES, so that memory does not grow with the range."""
+        """Reads the rows between some marks: about MARK_BYTES, so that memory does not grow with the range."""
         samples, offsets = self._index.samples, self._index.offsets
         first, offset = int(samples[mark]), int(offsets[mark])
         behind = mark + 1
@@ -168,7 +168,7 @@ def _listed(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _line_offset(data: bytes, lines: int) -> int:
-    """Where the line begins that has so many before it."""
+    """Returns the offset of the line that has so many before it."""
     offset = 0
     for _ in range(lines):
         offset = data.index(b"\n", offset) + 1
@@ -186,7 +186,7 @@ def scan(file: int, size: int, dialect: Dialect) -> FileIndex:
     quote = dialect.quote.encode()
     while offset < size:
         block = read_at(file, MARK_BYTES, offset)
-        # What csv makes of repeated carriage returns is left to it.
+        # The csv module decides about repeated carriage returns.
         if (not quote or quote not in block) and b"\r\r" not in block:
             last = block.rfind(b"\n") + 1
             if last or offset + len(block) == size:

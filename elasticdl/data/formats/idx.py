@@ -22,7 +22,7 @@ from elasticdl.errors import UserError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _READ_BYTES = 1 << 20
-# Of a sample in a compressed file, whose size says little.
+# The maximal size of a sample in a compressed file, whose own size says little.
 _MOST_ITEM_BYTES = 1 << 26
 
 
@@ -32,7 +32,7 @@ def is_idx(head: bytes) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class IdxArray:
-    """One idx file: where its numbers are, and what they are."""
+    """An idx file: the place of its numbers, and their type and shape."""
 
     source: Source
     shape: tuple[int, ...]

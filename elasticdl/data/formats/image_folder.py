@@ -23,7 +23,7 @@ from elasticdl.data.format_parameters import nearest
 from elasticdl.errors import UserError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
-# What files of these kinds begin with; a file that begins otherwise is no image that anything could decode.
+# The first bytes of files of these kinds; other files are no images that anything could decode.
 SIGNATURES = (
     b"\xff\xd8\xff",
     b"\x89PNG\r\n\x1a\n",

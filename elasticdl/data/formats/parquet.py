@@ -33,7 +33,7 @@ _STREAM_ROWS = 4096
 
 
 class ParquetFile(DataFile):
-    """One Parquet file; its records are dicts."""
+    """A Parquet file; its records are dicts."""
 
     def __init__(
         self, path: Path, columns: Sequence[str], cache: PieceCache, copy: LazyCopy | None = None

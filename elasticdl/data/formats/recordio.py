@@ -55,11 +55,11 @@ class Header(NamedTuple):
 
 
 class BadChunk(Exception):
-    """What is in a chunk is not what its header says."""
+    """The content of a chunk contradicts its header."""
 
 
 class RecordIOFile(DataFile):
-    """One RecordIO file; its records are bytes."""
+    """A RecordIO file; its records are bytes."""
 
     def __init__(self, source: Source, cache: PieceCache) -> None:
         self.path = source.path
@@ -184,7 +184,7 @@ def scan(file: int, size: int, path: Path) -> FileIndex:
 
 
 def _damage(file: int, size: int, sample: int, offset: int, before: tuple[int, int, Header] | None) -> Damage:
-    """What to make of an offset at which no right chunk begins."""
+    """Describes the damage at an offset where no valid chunk begins."""
     stored = read_at(file, _HEADER.size, offset)
     header = _header(stored)
     if header is None and before is not None and not _right(file, before[1], before[2]):
@@ -228,7 +228,7 @@ def _right(file: int, offset: int, header: Header) -> bool:
 
 
 def _next_chunk(file: int, offset: int, size: int) -> int:
-    """Where the next chunk with a right checksum begins, or the end of the file."""
+    """Returns the offset of the next chunk with a valid checksum, or the end of the file."""
     while offset < size:
         window = read_at(file, _SEARCH_BYTES + len(MAGIC) - 1, offset)
         found = window.find(MAGIC)

@@ -31,7 +31,7 @@ from elasticdl.errors import UserError
 
 
 class TFRecordFile(DataFile):
-    """One TFRecord file; its records are bytes."""
+    """A TFRecord file; its records are bytes."""
 
     def __init__(self, source: Source) -> None:
         self.path = source.path
@@ -108,7 +108,7 @@ def _damage(file: int, size: int, sample: int, offset: int, length: int | None) 
 
 
 def _next_record(file: int, offset: int, size: int) -> int:
-    """Where the next whole record with right checksums begins, or the end of the file."""
+    """Returns the offset of the next whole record with valid checksums, or the end of the file."""
     while offset < size:
         window = read_at(file, WINDOW_BYTES + HEADER.size - 1, offset)
         if len(window) < HEADER.size:

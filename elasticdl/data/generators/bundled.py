@@ -81,7 +81,7 @@ def make_iris(
 
 
 def make_iris_file(path: Path, *, overwrite: bool = False) -> int:
-    """The one well-known file, iris.data: all irises in their usual order. Returns how many."""
+    """Writes the well-known file iris.data: all irises in their usual order. Returns the number of records."""
     if path.exists() and not (overwrite and path.is_file()):
         hint = "Choose another name." if path.is_dir() else "Add --overwrite to replace it."
         raise UserError(f"{path} exists.", hint=hint)

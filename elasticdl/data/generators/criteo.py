@@ -1,4 +1,4 @@
-"""Made-up click data of any size, that looks like Criteo's and in which there is something to learn.
+"""Generates click data of any size that looks like Criteo's and from which a model can learn.
 
 A row has a label, 13 numbers and 26 categories, any of which may be missing, as in the display-advertising data
 that Criteo published. Categories are drawn by Zipf's law from vocabularies as large as the real ones, so a few ids
@@ -60,7 +60,7 @@ def make_criteo_like(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Made:
-    """So many rows in `train`, and a tenth as many (or `test_rows`) in `test`."""
+    """Generates so many rows in `train`, and a tenth as many (or `test_rows`) in `test`."""
     if format not in FORMATS:
         raise UserError(f"Criteo-like data cannot be written as {format!r}.", hint=nearest(format, FORMATS))
     if rows < 1 or records_per_file < 1:

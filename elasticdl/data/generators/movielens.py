@@ -1,4 +1,4 @@
-"""Made-up ratings of movies of any size, that look like MovieLens's and in which there is something to learn.
+"""Generates ratings of movies, of any size, that look like MovieLens's and from which a model can learn.
 
 A row is a rating: the user with gender, age and occupation, the movie with title and genres, and 1 to 5 stars. Users
 and movies are drawn by their popularity. Each group of users (gender and age) has a taste in genres, each movie is good
@@ -50,7 +50,7 @@ def make_movielens_like(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Made:
-    """So many rows in `train`, and a tenth as many (or `test_rows`) in `test`, as CSV without a header."""
+    """Generates so many rows in `train`, and a tenth as many (or `test_rows`) in `test`, as CSV without a header."""
     if min(rows, users, movies, records_per_file) < 1:
         raise UserError("rows, users, movies and records_per_file must be 1 at least.")
     samples = {"train": rows, "test": max(1, rows // 10) if test_rows is None else test_rows}
@@ -86,7 +86,7 @@ class _World:
         ]
         quality = random.normal(0, 0.5, movies)
         taste = random.normal(0, 1.0, (len(GENDERS), len(AGES), len(GENRES)))
-        # Of each group of users for each movie.
+        # The preference of each group of users for each movie.
         self.appeal: NDArray[Any] = np.stack(
             [taste[:, :, genres].mean(axis=2) for genres in self.genres], axis=2
         )

@@ -30,7 +30,7 @@ class LazyCopy:
 
     @property
     def path(self) -> Path:
-        """Where the copy will be."""
+        """Returns the path of the local copy."""
         return local_path(self.location, self.file)
 
     def fetch(self) -> None:

@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 _BACKOFF = Backoff(initial_seconds=0.5, max_seconds=8.0, jitter=0.5)
 _ATTEMPTS = 6
 _BY_PYARROW = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
-# Of pyarrow's messages, which are all that tells one OSError of a store from another.
+# Texts in pyarrow's messages, the only difference between OSErrors of a store.
 _PERMANENT = (
     "ACCESS_DENIED",
     "NO_SUCH_BUCKET",
@@ -43,7 +43,7 @@ _PERMANENT = (
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One object: its path in the file system, and below the location it was listed from."""
+    """A remote object: its path in the file system, and below the location it was listed from."""
 
     path: str
     relative: str
@@ -53,7 +53,7 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """What a URL names: a file system and a path in it."""
+    """The location that a URL names: a file system and a path in it."""
 
     url: str
     filesystem: Any

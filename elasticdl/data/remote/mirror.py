@@ -32,13 +32,13 @@ _HINT = "Set ELASTICDL_CACHE to a folder with room for local copies of the data.
 
 
 def mirror_folder(location: Location) -> Path:
-    """Where copies of the files of a location are. Credentials in a URL's query are no part of the name."""
+    """Returns the folder of the copies of a location's files. Credentials in a URL's query are no part of the name."""
     bare = location.url.partition("?")[0]
     return cache_folder() / "remote" / hashlib.sha256(bare.encode()).hexdigest()[:24]
 
 
 def local_path(location: Location, file: RemoteFile) -> Path:
-    """Where the copy of a file is, or will be."""
+    """Returns the path of the copy of a file."""
     return mirror_folder(location) / file.relative
 
 

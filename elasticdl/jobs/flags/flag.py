@@ -1,4 +1,4 @@
-"""The one place where a flag is defined: the metadata of a dataclass field.
+"""The metadata of a dataclass field, which define its flag.
 
 Everything else that knows flags is derived from it: the options of the commands and their help, the keys of
 the YAML file, the arguments of the Python API, and the reference in the documentation.
@@ -43,7 +43,7 @@ class Topic(str, enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """What there is to say of a flag beside its name and its default, which are the field's."""
+    """The description of a flag besides its name and its default, which are the field's."""
 
     grammar: Grammar[Any]
     help: str

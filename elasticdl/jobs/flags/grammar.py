@@ -1,4 +1,4 @@
-"""What a flag's value may look like: from text to a checked value, and back.
+"""The grammar of a flag's values: from text to a checked value, and back.
 
 A grammar reads all three forms a value comes in (the text of a flag, a plain value out of YAML, a Python
 object from a script) by the same rules, so that no way of writing a job accepts what another refuses.
@@ -24,7 +24,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,30}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 # A scheme has at least two letters: C:// is a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://", re.ASCII)
-# What is left of a URL after `pathlib.Path(url)`.
+# The rest of a URL after `pathlib.Path(url)`.
 _URL_AS_PATH = re.compile(
     r"(s3a?|gs|gcs|hdfs|webhdfs|viewfs|abfss?|az|adl|oss|https?|ftp|file):/[^/]", re.I | re.ASCII
 )
@@ -39,12 +39,12 @@ class Grammar(abc.ABC, Generic[T]):
     choices: tuple[str, ...] = ()
     # Whether the flag may be given several times, its values adding up.
     repeatable: ClassVar[bool] = False
-    # What a shell may propose for it.
+    # Completions for a shell.
     completes: Literal["", "file", "dir"] = ""
 
     @property
     def shape(self) -> str:
-        """What stands behind the flag in the help."""
+        """Returns the placeholder behind the flag in the help."""
         return "|".join(self.choices) or self.metavar
 
     @abc.abstractmethod
@@ -117,7 +117,7 @@ class FilePath(Text):
             raise BadValue(f"{text!r} is a URL, but a path of a local or mounted file system is needed")
         if _URL_AS_PATH.match(text):
             raise BadValue(
-                f"{text!r} is neither a URL, for want of a slash (pathlib removes it), nor likely to be a path: "
+                f"{text!r} is neither a URL, for lack of a slash (pathlib removes it), nor likely to be a path: "
                 f"./{text} would be one"
             )
         return os.path.expanduser(text)
@@ -195,7 +195,7 @@ class Boolean(Grammar[bool]):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Grammar[str]):
-    """One of a few words; with `optional`, also none of them. `because`: why others that one might expect are not."""
+    """A choice of a few words; with `optional`, also none. `because`: why expected words are missing."""
 
     choices: tuple[str, ...]
     optional: bool = False

@@ -16,7 +16,7 @@ _NEEDS_QUOTES = set("\"'\\,;()[]{}")
 
 
 class BadValue(ValueError):
-    """What is wrong with a value, in words that fit behind the name of a flag."""
+    """An invalid value, with a reason that can follow the name of a flag."""
 
 
 def split_outside(text: str, separators: str) -> list[str]:

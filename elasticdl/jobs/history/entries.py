@@ -21,7 +21,7 @@ from elasticdl.jobs.status import NodeReport
 
 
 class NodeState(str, enum.Enum):
-    """How a node does. pending → starting → working → draining → ended; each may be left for `ended` at once."""
+    """The state of a node: pending → starting → working → draining → ended; each may be left for `ended` at once."""
 
     PENDING = "pending"
     STARTING = "starting"

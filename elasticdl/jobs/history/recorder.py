@@ -25,7 +25,7 @@ class HistoryRecorder:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         """`entries`: the history so far, of an earlier recorder."""
         self._nodes: dict[str, tuple[NodeState, str]] = {}
-        # What the states were concluded from.
+        # The report that the states were derived from.
         self._seen: dict[str, tuple[object, ...]] = {}
         self._before: JobStatus | None = None
         self._account = TimeAccount()
@@ -69,7 +69,7 @@ class HistoryRecorder:
         return not 0 <= now - self._sampled < 0.9 * interval
 
     def _changed_nodes(self, status: JobStatus) -> Iterable[NodeChange]:
-        # Of thousands of nodes, few have changed: the comparison is the fast path.
+        # Few of thousands of nodes have changed: the comparison is the fast path.
         seen = self._seen
         for node in status.nodes:
             mark = (

@@ -1,4 +1,4 @@
-"""Where the time of a job went: training that counts, and what was lost, by cause. Pure.
+"""Divides the time of a job: training that counts, and lost time by cause. Pure.
 
     master away       between two statuses that are far apart, no master ran
     starting          no sample was done yet
@@ -37,7 +37,7 @@ class TimeAccount:
 
     @property
     def training(self) -> float:
-        """What counts in the end."""
+        """Returns the time of training that counts in the end."""
         return max(self.worked - self.stragglers - self.retraining, 0.0)
 
     @property
@@ -88,7 +88,7 @@ class TimeAccount:
         return account._divided(now)
 
     def _divided(self, now: JobStatus) -> TimeAccount:
-        """What of the time at work is lost. Neither part falls: a master may have lost its count."""
+        """Divides the lost part of the time at work. No part falls: a master may have lost its count."""
         stragglers = min(max(self.stragglers, now.straggler_seconds), self.worked)
         trained = now.samples_done + now.samples_again
         part = now.samples_again / trained if trained else 0.0
@@ -96,5 +96,5 @@ class TimeAccount:
         return replace(self, stragglers=stragglers, retraining=min(retraining, self.worked - stragglers))
 
     def rounded(self) -> TimeAccount:
-        """As it is written: to the millisecond."""
+        """Rounds all times to the millisecond."""
         return TimeAccount(**{name: round(value, 3) for name, value in vars(self).items()})

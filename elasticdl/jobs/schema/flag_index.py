@@ -17,7 +17,7 @@ from elasticdl.jobs.sections.training import CheckpointSection, EvaluationSectio
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What belongs to a job as a whole and to no section."""
+    """The fields of a job that belong to no section."""
 
     kind: JobKind
     job_name: str = flag(

@@ -1,4 +1,4 @@
-"""Where the pods of a job may connect to: `--egress=10.0.0.0/8:9000,192.0.2.7,any`.
+"""The allowed destinations of a job's pods: `--egress=10.0.0.0/8:9000,192.0.2.7,any`.
 
 Each target is a network or an address, of IPv4 or IPv6, with a port or without: all ports. Kubernetes' NetworkPolicies
 know no host names.

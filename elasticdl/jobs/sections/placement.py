@@ -1,4 +1,4 @@
-"""Which nodes a job has and where they run: the sections `nodes` and `cluster` of a job."""
+"""The nodes of a job and their placement: the sections `nodes` and `cluster` of a job."""
 
 # ruff: noqa: RUF009 - a flag is a dataclass field, created separately for every class
 
@@ -71,7 +71,7 @@ def _priority(role: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class NodesSection:
-    """How many nodes of each role, what each may use, and what happens when one fails."""
+    """The number of nodes of each role, their resources, and the reaction to their failures."""
 
     num_workers: int = flag(
         Integer(),

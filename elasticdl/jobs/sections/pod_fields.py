@@ -114,7 +114,7 @@ _LABEL_PREFIXES = ("elasticdl-",)
 
 
 def parse_pod_fields(text: str) -> PodFields:
-    """By role, with `pod_spec` for all. YAML or JSON; raises `BadValue`."""
+    """Parses fields by role, with `pod_spec` for all roles. YAML or JSON; raises `BadValue`."""
     try:
         document = json.loads(text) if text.lstrip().startswith("{") else _parse_yaml(text)
     except (ValueError, RecursionError) as error:
@@ -136,7 +136,7 @@ def parse_pod_fields(text: str) -> PodFields:
 
 
 def fields_of(fields: PodFields, role: str) -> dict[str, Any]:
-    """Those of one role's pods, flat: labels, annotations, env, and fields of PodSpec."""
+    """Returns the fields of one role's pods, flat: labels, annotations, env, and fields of PodSpec."""
     return _merged(fields.get(_ALL, {}), fields.get(f"{role}_spec", {}))
 
 

@@ -1,4 +1,4 @@
-"""Which workers of a job the cluster takes away last: `high`, or `high=0.5` for the first half of them."""
+"""The workers of a job that the cluster preempts last: `high`, or `high=0.5` for the first half of them."""
 
 from __future__ import annotations
 

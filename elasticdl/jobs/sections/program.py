@@ -1,4 +1,4 @@
-"""What a job runs, and on what data: the sections `model` and `data` of a job."""
+"""The program of a job and its data: the sections `model` and `data` of a job."""
 
 # ruff: noqa: RUF009 - a flag is a dataclass field, created separately for every class
 
@@ -11,7 +11,7 @@ from elasticdl.jobs.flags.flag import EVALUATE, PREDICT, TRAIN, Topic, flag
 from elasticdl.jobs.flags.grammar import Boolean, FilePath, Integer, Pairs, Text
 from elasticdl.jobs.flags.names import ARGUMENT, FUNCTION, MODEL
 
-# Of a job command: whose distributed runtime it uses.
+# The distributed runtimes of job commands.
 Framework = Literal["tensorflow", "paddle", "plain"]
 
 _NAME = Text(metavar="NAME", rule=FUNCTION, optional=False)
@@ -110,7 +110,7 @@ class ModelSection:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSection:
-    """Where samples come from: a file, a folder, a pattern of files, or what a custom reader understands."""
+    """The source of samples: a file, a folder, a pattern of files, or an origin for a custom reader."""
 
     training_data: str = flag(
         _DATA, "", "Data to train on: a file, a folder, or a pattern.", topic=Topic.DATA, kinds=TRAIN

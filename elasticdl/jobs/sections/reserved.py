@@ -1,6 +1,6 @@
 """Variables, volumes and folders that a job sets in its nodes itself. Users cannot set them.
 
-A job that did would cut its own nodes off, or be overruled without a word.
+Such a job would disconnect its own nodes, or its setting would be ignored silently.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _OF_PADDLE = frozenset(
 
 SECRET_FOLDER = "/var/run/elasticdl/job"
 NOTICE_FOLDER = "/var/run/elasticdl/notice"
-# Of the master, in its pod. On a volume that is mounted there it would find the journal of another job.
+# The master's folder in its pod. On a volume mounted there it would find the journal of another job.
 STATE_FOLDER = "/var/lib/elasticdl"
-# Of every program, where the file system of its image is read-only.
+# Folders of every program, where the file system of its image is read-only.
 HOME_FOLDER = "/home/elasticdl"
-# What begins so says in every pod where its cluster is: from elsewhere it would lead a master to another one.
+# Variables with this prefix name the cluster in every pod: a user's value would lead a master to another one.
 OF_THE_CLUSTER = "KUBERNETES_"
-# Those of --volume have a number.
+# The volumes of --volume have numbers.
 _VOLUME = re.compile(r"secret|state|scratch|home|notice|volume-\d+")
 
 
@@ -75,14 +75,14 @@ def is_volume(name: str) -> bool:
 
 
 def same_place(path: str) -> str:
-    """One spelling for every way to write the same absolute path."""
+    """Normalizes the spelling of an absolute path."""
     return posixpath.normpath(f"/{path.lstrip('/')}")
 
 
 def why_not_there(path: str) -> str:
-    """What keeps a volume from being mounted at a path: it would be in the place of what is the job's own, or inside of
-    it. (One above it may be there: what is the job's own is mounted in it. Only where it is read-only, and lacks the
-    folder for that, no container can start, as Kubernetes then says.) "" if nothing does.
+    """Returns why a volume cannot be mounted at a path: it would replace a folder of the job itself, or be inside of
+    one. A volume above one is allowed: the folder of the job is mounted in it. Only if such a volume is read-only and
+    lacks the folder can no container start, as Kubernetes then reports. "" if nothing prevents it.
     """
     place = same_place(path)
     if any(_inside(place, folder) for folder in (SECRET_FOLDER, NOTICE_FOLDER)):

@@ -1,4 +1,4 @@
-"""What a node asks for of its machine, in the grammar of Kubernetes: `cpu=0.5,memory=2Gi,gpu=1`.
+"""The resources that a node requests, in the grammar of Kubernetes: `cpu=0.5,memory=2Gi,gpu=1`.
 
 Checked here for every job, wherever it runs. Comparisons and sums are exact: they are made on whole numbers of base
 units (thousandths of a CPU, bytes, devices), never on floating-point numbers.
@@ -59,7 +59,7 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one node asks for, or may not go beyond. None: nothing was said."""
+    """The request or the limit of one node. None: not given."""
 
     cpu: Quantity | None = None
     memory: Quantity | None = None
@@ -129,7 +129,7 @@ class Resources:
         return self.fits_into(other) and other.fits_into(self)
 
     def beyond(self, limit: Resources) -> list[str]:
-        """Where this, as a request, does not fit a limit: a line each."""
+        """Lists the resources of this request that exceed a limit, one line each."""
         limits = limit.by_name()
         return [
             f"{name}={quantity} is more than its limit {limits[name]}"
@@ -149,7 +149,7 @@ class Resources:
 
 
 def most_memory(request: Resources, limit: Resources) -> Quantity | None:
-    """What a node may grow to. None: all that its machine has."""
+    """Returns the memory that a node may grow to. None: all of its machine."""
     if limit.memory is not None or request.memory is None:
         return limit.memory
     return _bytes(request.memory.amount * _GROWTH_WITHOUT_LIMIT)

@@ -1,4 +1,4 @@
-"""Where the runs of a job are recorded beside its own folder: section `tracking` of a job.
+"""The places besides its own folder where runs of a job are recorded: section `tracking` of a job.
 
 The job's document is shown to many, so credentials of a tracking server have no place in its address: client libraries
 read them from the environment.

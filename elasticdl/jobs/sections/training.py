@@ -1,4 +1,4 @@
-"""How a model is trained, evaluated and kept: sections `training`, `evaluation`, `checkpoint` of a job."""
+"""The training, evaluation and checkpoints of a model: sections `training`, `evaluation`, `checkpoint` of a job."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class EvaluationSection:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSection:
-    """What is kept of a model while it is trained, and what it starts from."""
+    """The checkpoints that a job writes, and the one that it starts from."""
 
     checkpoint_dir: str = flag(
         _FOLDER,

@@ -34,7 +34,7 @@ class Volume:
 
     @property
     def source(self) -> tuple[str, str]:
-        """What is mounted: the name of one of the first four, and its value."""
+        """Returns the source of the volume: the name of one of the first four fields, and its value."""
         return next((name, value) for name in SOURCES if (value := str(getattr(self, name))))
 
 

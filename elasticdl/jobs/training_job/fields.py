@@ -1,4 +1,4 @@
-"""The one place where a field of a TrainingJob's spec is defined: the metadata of a dataclass field.
+"""The metadata of a dataclass field, which define a field of a TrainingJob's spec.
 
 The parser, the schema of the CustomResourceDefinition and `kubectl explain` are derived from it, so that they cannot
 differ from each other.
@@ -16,7 +16,7 @@ _FIELD = "elasticdl.training_job_field"
 
 
 class FieldKind(enum.Enum):
-    """What a field's value is in a document."""
+    """The type of a field's value in a document."""
 
     TEXT = "text"
     INTEGER = "a whole number"
@@ -36,7 +36,7 @@ class FieldKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """What there is to say of a field beside its default, which is the dataclass field's."""
+    """The description of a field besides its default, which is the dataclass field's."""
 
     key: str
     kind: FieldKind
@@ -45,9 +45,9 @@ class Field:
     maximum: int | None = None
     # Other spellings that documents of PaddlePaddle EDL use.
     aliases: tuple[str, ...] = ()
-    # Of a section.
+    # The fields of a section.
     section: type[Any] | None = None
-    # What the API server writes where a document says nothing: only for what `kubectl scale` has to find.
+    # The default that the API server writes: only for fields that `kubectl scale` has to find.
     server_default: object = None
 
 

@@ -1,4 +1,4 @@
-"""How a TrainingJob becomes a JobSpec: the job that its master runs.
+"""Converts a TrainingJob to a JobSpec: the job that its master runs.
 
 `spec.job` is a JobSpec already; it gets the name and namespace of the object and what the spec adds to its pods.
 Otherwise the trainers run `trainer.entrypoint` in `trainer.workspace` as a job command, and find in their environment
@@ -122,7 +122,7 @@ def _of_job(job: TrainingJob) -> JobSpec:
 
 
 def _pod_fields(spec: TrainingJobSpec) -> PodFields:
-    """What the spec adds to pods, as `--cluster_spec` has it."""
+    """Returns the fields that the spec adds to pods, in the form of `--cluster_spec`."""
     everywhere: dict[str, Any] = {}
     for key, value in (
         ("volumes", list(spec.volumes)),

@@ -39,7 +39,7 @@ from elasticdl.jobs.training_job.resource import (
 
 # As documents of PaddlePaddle EDL call it.
 _OLD_GPU = "alpha.kubernetes.io/nvidia-gpu"
-# What a document with `job` cannot say as well: the job says it.
+# Fields that a document with `job` cannot have as well: the job has them.
 _OF_PROGRAM = ("image", "passes")
 _OF_TRAINER = ("entrypoint", "workspace", "passes", "min-instance", "max-instance", "resources")
 _UNKNOWN_FIELD = "there is no such field."
@@ -48,7 +48,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 @dataclass(frozen=True, kw_only=True)
 class FieldProblem:
-    """What is wrong with one field. `nearest`: the valid name most like an unknown one."""
+    """The problem of one field. `nearest`: the valid name most like an unknown one."""
 
     path: str
     sentence: str

@@ -36,7 +36,7 @@ _LONGEST_COUNT = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class RoleResources:
-    """What each instance of a role requests, and what it may use."""
+    """The requests and limits of each instance of a role."""
 
     requests: Resources = training_job_field(
         FieldKind.QUANTITIES,
@@ -154,7 +154,7 @@ class PserverSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class MasterSpec:
-    """The one master."""
+    """The resources and the placement of the master."""
 
     etcd_endpoint: str = training_job_field(
         FieldKind.TEXT,
@@ -174,7 +174,7 @@ class MasterSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobSpec:
-    """What to run and between which sizes. Checked by `parsing.parse_training_job`."""
+    """The program of a TrainingJob and its sizes. Checked by `parsing.parse_training_job`."""
 
     image: str = training_job_field(
         FieldKind.TEXT,
@@ -307,7 +307,7 @@ class TrainingJobSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """One TrainingJob of a cluster. Times are seconds since 1970."""
+    """A TrainingJob of a cluster. Times are seconds since 1970."""
 
     namespace: str
     name: str

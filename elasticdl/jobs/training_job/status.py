@@ -32,7 +32,7 @@ _DECISIONS_KEPT = 20
 
 
 class TrainingJobPhase(str, enum.Enum):
-    """Where a TrainingJob is in its life.
+    """The phase of a TrainingJob.
 
     Pending (waits for capacity) → Starting → Running → Succeeded or Failed. Suspended and Pending alternate with
     Running when a user suspends it or a job of higher priority preempts it. Invalid: the spec cannot be run, until it
@@ -58,7 +58,7 @@ class TrainingJobPhase(str, enum.Enum):
 
 
 class ConditionType(str, enum.Enum):
-    """What a condition is about."""
+    """The subject of a condition."""
 
     # The spec can be run.
     VALID = "Valid"
@@ -108,7 +108,7 @@ class RoleStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressStatus:
-    """How far the job is, from its master's last report."""
+    """The progress of the job, from its master's last report."""
 
     epoch: int = 0
     epochs: int = 0
@@ -120,13 +120,13 @@ class ProgressStatus:
 
     @property
     def fraction(self) -> float | None:
-        """From 0 to 1. None: unknown."""
+        """Returns the progress from 0 to 1. None: unknown."""
         return min(self.samples_done / self.samples_total, 1.0) if self.samples_total else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LostSeconds:
-    """Where time went that did not train, in seconds of the job's life."""
+    """The time that did not train, by cause, in seconds of the job's life."""
 
     waiting_for_capacity: float = json_field("waitingForCapacity", default=0.0)
     starting: float = 0.0
@@ -153,7 +153,7 @@ class GoodputStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionRecord:
-    """One decision of the planner about this job. `time` is RFC 3339."""
+    """A decision of the planner about this job. `time` is RFC 3339."""
 
     time: str
     # Admit, Grow, Shrink, Move, Preempt, Hold or Reject.
@@ -186,7 +186,7 @@ class TrainingJobStatus:
     start_time: str = json_field("startTime", default="")
     completion_time: str = json_field("completionTime", default="")
     restarts: int = 0
-    # Of a job that has ended.
+    # The audit of a job that has ended.
     audit: Audit | None = None
 
     def condition(self, kind: ConditionType | str) -> Condition | None:

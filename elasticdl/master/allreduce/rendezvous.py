@@ -1,17 +1,18 @@
 """Rendezvous: the rounds of a job whose workers exchange gradients among themselves.
 
-A plain state machine without clock or I/O. Workers that are ready come in; rounds come out: a number that only grows,
-and the members in the order of their ranks. A round is over as soon as a member is gone, leaves or joins; the
-others then meet in the next one, with everything they have. No process is restarted for it.
+A plain state machine without clock or I/O. Its input are ready workers; its output are rounds: a number that only
+grows, and the members in the order of their ranks. A round is over as soon as a member dies, leaves or joins; the
+others join the next one, with their state. No process is restarted for it.
 
 The oldest come first
-    A member's age is the first round in which it had the state of the training, which it says itself; so the order
-    outlives the master. The first member is the one that newcomers get the state from and that saves it.
+    A member's age is the first round in which it had the state of the training, which it reports itself; so the order
+    outlives the master. The first member sends the state to new ones, and saves it.
 
 Failure modes
-    A member dies: the platform says so, and the next round is without it at once. A connection breaks without a
-    death: a member says that the round is broken. Most often a death is about to be reported, so the same members meet
-    only after a moment (`PATIENCE`) without one. A member hangs: the others tell that they wait, and it does not.
+    A member dies: the platform reports it, and the next round is without it at once. A connection breaks without a
+    death: a member reports that the round is broken. Most often a death is about to be reported, so the same members
+    form a round again only after a moment (`PATIENCE`) without one. A member hangs: the others report that they wait,
+    and it does not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import dataclass, field, replace
 
 # How long the news of a death may be on its way when its connections have been closed already.
 PATIENCE = 0.5
-# How long a restarted master waits for those who trained together, before they meet without the missing ones.
+# How long a restarted master waits for the members of the last round, before the next one begins without the missing
+# ones.
 RETURN_SECONDS = 3.0
 # A waiting member repeats its report within this time; one that has not is not waiting.
 WAITING_NEWS = 12.0
@@ -72,7 +74,7 @@ class Rendezvous:
     _ready: dict[str, Ready] = field(default_factory=dict)
     _arrivals: int = 0
     _broken_at: float | None = None
-    # Who is waited for after a restart of the master, and until when.
+    # The workers that a restarted master waits for, and until when.
     _missing: set[str] = field(default_factory=set)
     _missed_at: float = 0.0
     _waits: dict[str, _Wait] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class Rendezvous:
 
     def tick(self, now: float) -> None:
         """Time has passed."""
-        # Without one of those who have the state there is nothing to meet for.
+        # Without a member that has the state, a round makes no sense.
         if self._missing and now >= self._missed_at and any(m.since for m in self._ready.values()):
             self._missing.clear()
             self._settle()
@@ -149,7 +151,7 @@ class Rendezvous:
 
     @property
     def incomplete(self) -> bool:
-        """Some are waited for."""
+        """Whether some members are still missing."""
         return bool(self._missing)
 
     def older_than(self, worker: str) -> list[str]:

@@ -1,13 +1,12 @@
-"""The steps of a training by all-reduce, as the job's state knows them: how far it is, and who has the model.
+"""The steps of a training by all-reduce in the job's state: the progress, and the members that have the model.
 
-A step trains the micro-batches that come next in the order of the epoch, on any set of members, so there are no leases:
-a report is a place in that order. Members report only what every member of their round has, so each
-survivor has at least what the ledger says. Only when the last of those who have the state of the training is gone, it
-is lost, and the job goes back to its checkpoint, or to the beginning where there is none.
+A step trains the next micro-batches in the order of the epoch, on any set of members, so there are no leases: a report
+is a position in that order. Members report only steps that every member of their round has made, so each survivor has
+at least the progress of the ledger. Only when the last member with the state of the training is gone, the state is
+lost, and the job rolls back to its checkpoint, or to the beginning where there is none.
 
-A program of the user's own saves its model itself, in the oldest worker that has the state. When that one has exited
-with 0 the training is concluded: a worker without the state has nothing left to do, and must not start from its initial
-weights.
+A user's program saves its model itself, in the oldest worker that has the state. When that worker has exited with 0 the
+training is concluded: a worker without the state has nothing left to do, and must not start from its initial weights.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class TrainingSteps:
             self._ledger.reset_dataset(self.dataset)
 
     def leader(self) -> Node | None:
-        """The oldest of those who have the state of the training, unless it is draining."""
+        """Returns the oldest member with the state of the training, unless it is draining."""
         nodes = (self._roster.nodes.get(worker) for worker in self.holders)
         return next((node for node in nodes if node is not None and node.alive and not node.draining), None)
 

@@ -40,7 +40,7 @@ _TRANSITIONS = {
 
 @dataclass(kw_only=True)
 class Barrier:
-    """What is known while workers come to a barrier. Numbers of barriers only grow."""
+    """The state of a barrier that workers have not all reached. Numbers of barriers only grow."""
 
     number: int
     evaluate: bool
@@ -48,7 +48,7 @@ class Barrier:
     # The last one: gradients that wait on the servers for others are applied.
     flush: bool = False
     reached: list[str] = field(default_factory=list)
-    # What the worker that owns the model has written: entries of the checkpoint's manifest.
+    # The files of the worker that owns the model: entries of the checkpoint's manifest.
     files: list[SavedFile] = field(default_factory=list)
 
 

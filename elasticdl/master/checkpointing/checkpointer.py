@@ -58,7 +58,7 @@ _FINAL = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 class Placement(Protocol):
-    """Where the buckets of the model are."""
+    """The servers of the model's buckets."""
 
     @property
     def map(self) -> BucketMap | None: ...
@@ -93,7 +93,7 @@ class StallTimers(Protocol):
 
 
 class CheckpointedJob(CommandExecutor, Protocol):
-    """What is needed of the master."""
+    """The part of the master that the checkpointer uses."""
 
     @property
     def spec(self) -> JobSpec: ...
@@ -116,7 +116,7 @@ class CheckpointedJob(CommandExecutor, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """One attempt to write a checkpoint: what it is about cannot change meanwhile without making it void."""
+    """An attempt to write a checkpoint; a change of its fields meanwhile makes it void."""
 
     pending: PendingCheckpoint
     generation: int
@@ -154,14 +154,14 @@ class Checkpointer:
     # -- where, and from where -------------------------------------------------------------------------------
 
     def folder(self) -> Path:
-        """Where checkpoints are."""
+        """Returns the folder of checkpoints."""
         given = self._job.spec.checkpoint.checkpoint_dir
-        # Those for a URL are written here first.
+        # Checkpoints for a URL are written here first.
         return Path(given).resolve() if given and not is_url(given) else self._job.folder / "checkpoints"
 
     def save_folder(self) -> Path:
-        """Where the files of the checkpoint of the present barrier go."""
-        # Not by the step: reports that are under way when a worker hears of the barrier still add some.
+        """Returns the folder for the files of the checkpoint of the present barrier."""
+        # Not by the step: reports that are under way when a worker receives the barrier still add some.
         barrier = self._job.state.cycle.barrier
         number = barrier.number if barrier is not None else 0
         return partial_folders.partial_folder(self.folder(), number, run=self._job.run_id)
@@ -203,7 +203,7 @@ class Checkpointer:
             "shard_size": plan.shard_size,
             "shuffle": plan.shuffle,
             "shuffle_seed": plan.seed,
-            # Gone through in order by all together: there are no shards in between to be given out again.
+            # Gone through in order by all together: there are no shards in between to be requeued.
             **({"order": "steps"} if plan.allreduce else {}),
         }
 
@@ -243,7 +243,7 @@ class Checkpointer:
                 # A checkpoint must hold every gradient that the ledger counts, those too that wait for others.
                 await self._servers.freeze_all(
                     addresses,
-                    checkpoints.copy_name(number),
+                    checkpoints.snapshot_name(number),
                     state.generation,
                     map_version=placing.map.version if placing.map is not None else 0,
                     flush=barrier is not None and (barrier.save or barrier.flush),
@@ -256,7 +256,7 @@ class Checkpointer:
         # Workers that made no progress waited here.
         self._job.detector.restart_stall_timers()
         if state.cycle.pending is None and state.evaluation is None and addresses:
-            await self._servers.release_all(addresses, checkpoints.copy_name(number))
+            await self._servers.release_all(addresses, checkpoints.snapshot_name(number))
         return True
 
     # -- the checkpoint --------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class Checkpointer:
             error = problem.details() or "a parameter server could not write its file"
         self._job.do(FinishCheckpoint(barrier=pending.barrier, path=path, error=error))
         if error:
-            # Half of it is of no use, and may be what fills the disk.
+            # Half of it is useless, and may be what fills the disk.
             shutil.rmtree(attempt.partial, ignore_errors=True)
         else:
             await self._prune(directory, Path(path))
@@ -373,7 +373,7 @@ class Checkpointer:
             PublishedCheckpoint(
                 folder=published.name,
                 manifest_crc32=checkpoints.file_crc32(published / checkpoints.MANIFEST),
-                copy=checkpoints.copy_name(attempt.pending.barrier),
+                copy=checkpoints.snapshot_name(attempt.pending.barrier),
                 generation=attempt.generation,
             ),
             size=sum(entry.bytes for entry in files.entries),
@@ -407,13 +407,13 @@ class Checkpointer:
         """Removes what was left of checkpoints that were not finished."""
         try:
             swept = await asyncio.to_thread(
-                partial_folders.sweep, directory, run=self._job.run_id, cut=barrier, now=time.time()
+                partial_folders.sweep, directory, run=self._job.run_id, barrier=barrier, now=time.time()
             )
         except OSError as problem:
             log.warning("%s: what was left of checkpoints could not be removed: %s", directory, problem)
         else:
             for path in swept:
-                log.info("%s removed: a checkpoint that was never finished.", path)
+                log.info("Removed %s: an unfinished checkpoint", path)
 
     def _base(self, directory: Path, generation: int) -> PublishedCheckpoint | None:
         """The checkpoint that the next one may build on; None also if it has been removed."""
@@ -433,20 +433,20 @@ class Checkpointer:
         writers = {server: address for server, address in addresses.items() if primaries[server]}
         since = base.copy if base is not None else ""
         return await self._servers.save_all(
-            writers, checkpoints.copy_name(barrier), folder, buckets=primaries, since=since
+            writers, checkpoints.snapshot_name(barrier), folder, buckets=primaries, since=since
         )
 
     async def release(self, number: int) -> None:
-        """After an evaluation: the servers may drop the snapshot, unless it is still being written."""
+        """Lets servers drop the snapshot after an evaluation, unless it is still being written."""
         pending = self._job.state.cycle.pending
         if pending is None or pending.barrier != number:
             await self._release(self._job.state.placing.addresses(), number)
 
     async def _release(self, addresses: dict[int, str], number: int) -> None:
-        """What cannot be released now is found by the snapshot collector."""
+        """Releases a snapshot. The snapshot collector releases it later where that fails."""
         if addresses:
             with contextlib.suppress(grpc.RpcError, asyncio.TimeoutError):
-                await self._servers.release_all(addresses, checkpoints.copy_name(number))
+                await self._servers.release_all(addresses, checkpoints.snapshot_name(number))
 
 
 def _check_coverage(buckets: Mapping[int, Sequence[int]]) -> None:

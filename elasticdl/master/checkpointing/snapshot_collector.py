@@ -1,8 +1,9 @@
-"""Collects snapshots of the model that parameter servers still keep without need.
+"""Releases snapshots of the model that parameter servers keep without need.
 
-A snapshot is released as soon as it is written and evaluated (`checkpointer.py`). A master that is killed just before
-that, or whose call does not arrive, leaves it behind, and with it the memory of everything that has changed since. So
-servers are asked now and then what they keep, first when a master starts, and what the state does not need is released.
+A snapshot is released as soon as it is written and evaluated (`checkpointer.py`). If a master is killed just before
+that, or its call does not arrive, the snapshot stays, and with it the memory of everything that has changed since. So
+servers are polled for their snapshots now and then, first when a master starts, and those that the state does not need
+are released.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 from elasticdl.master.checkpointing.checkpoint_cycle import CheckpointCycle
 from elasticdl.master.checkpointing.checkpointer import Placement
 from elasticdl.master.lifecycle.evaluation import Evaluation
-from elasticdl.ps.checkpoint.checkpoint_folders import copied_cut
+from elasticdl.ps.checkpoint.checkpoint_folders import snapshot_barrier
 from elasticdl.ps.client.coordinator import Coordinator
 
 log = logging.getLogger("elasticdl.master")
@@ -38,7 +39,7 @@ class SnapshottedState(Protocol):
 
 
 class SnapshottedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the snapshot collector uses."""
 
     @property
     def state(self) -> SnapshottedState: ...
@@ -46,7 +47,7 @@ class SnapshottedJob(Protocol):
 
 def is_left_over(state: SnapshottedState, name: str) -> bool:
     """Whether this is the snapshot of a passed barrier that is neither written nor evaluated any more."""
-    number = copied_cut(name)
+    number = snapshot_barrier(name)
     # Before a barrier is passed its snapshot may exist on some servers already.
     if number is None or number > state.cycle.passed:
         return False
@@ -77,5 +78,5 @@ class SnapshotCollector:
         statuses = await self._servers.status_all(addresses)
         names = {name for status in statuses.values() for name in status.frozen if is_left_over(state, name)}
         for name in sorted(names):
-            log.info("Releasing the snapshot %s, which was left behind", name)
+            log.info("Releasing the unused snapshot %s", name)
             await self._servers.release_all(addresses, name)

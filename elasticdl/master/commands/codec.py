@@ -51,7 +51,7 @@ def decode(record: Mapping[str, Any]) -> Command[Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Codec:
-    """How one class is written and read."""
+    """The functions that write and read one class."""
 
     # The fields that the JSON encoder cannot write as they are.
     nested: tuple[str, ...]

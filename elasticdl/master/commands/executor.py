@@ -1,4 +1,4 @@
-"""What components need of the command log: they send commands and wait for changes of the state."""
+"""The command log as components use it: they send commands and wait for changes of the state."""
 
 from __future__ import annotations
 

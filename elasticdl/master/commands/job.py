@@ -19,7 +19,7 @@ class FinishTask(Command[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class AddRemarks(Command[None]):
-    """What workers found out about the model, for the person who started the job."""
+    """Adds remarks of workers on the model, for the user who started the job."""
 
     remarks: list[str]
 

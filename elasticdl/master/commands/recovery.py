@@ -11,7 +11,7 @@ from elasticdl.master.commands.command import Command
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedShard:
-    """One shard as its worker remembers it."""
+    """A shard as its worker remembers it."""
 
     lease_id: int
     dataset: str
@@ -64,7 +64,7 @@ class RaiseGeneration(Command[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class ReclaimShards(Command[list[int]]):
-    """What a worker remembers. Returns the leases that it has to drop."""
+    """Restores the shards that a worker remembers. Returns the leases that it has to drop."""
 
     worker: str
     generation: int

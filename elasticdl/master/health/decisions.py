@@ -1,4 +1,4 @@
-"""What the failure detector decides: which node has failed in which way, since when, and what to do about it.
+"""The decisions of the failure detector: the node that has failed, how, since when, and the reaction to it.
 
 Decisions are plain values. The detector (`failure_detector.py`) makes them; the node supervisor
 (`nodes/supervisor.py`) is the one place that acts on them.

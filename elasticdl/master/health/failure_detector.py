@@ -91,7 +91,7 @@ class FailureDetector:
         self._first_report_at = min(self._first_report_at, now)
 
     def lease_granted(self, worker: str, now: float) -> None:
-        """Until now the worker had no work: its stall timer begins."""
+        """Starts the stall timer of a worker, which had no work until now."""
         self._progress_at[worker] = now
 
     def progress_reported(
@@ -179,7 +179,7 @@ class FailureDetector:
         return _decide(worker, FailureKind.STRAGGLER, since, timeout_seconds, Action.KILL)
 
     def is_connected(self, node: str) -> bool:
-        """It has an open directive stream."""
+        """Whether the node has an open directive stream."""
         return bool(self._streams[node])
 
     def has_progressed(self, worker: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the failure detector needs to know of the job besides the events of its nodes: a value, made for each check.
+"""The state of the job that the failure detector uses besides the events of its nodes: a value, made for each check.
 
 With it the detector depends on neither the job's state machine nor its journal, and a test can describe any job in a
 few lines.

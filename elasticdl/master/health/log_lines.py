@@ -49,7 +49,7 @@ def _count(shards: int) -> str:
 
 
 class UnresponsiveNodes:
-    """Which nodes the job may be waiting for, for people: once in the log, and in the status while it lasts."""
+    """Nodes that the job may be waiting for: reported once in the log, and in the status while it lasts."""
 
     def __init__(self, wall_clock: Callable[[], float] = time.time) -> None:
         self._wall_clock = wall_clock
@@ -57,7 +57,7 @@ class UnresponsiveNodes:
 
     @property
     def since(self) -> Mapping[str, float]:
-        """By name: the last sign of life, in seconds since 1970."""
+        """Returns the last heartbeat of each node, in seconds since 1970."""
         return self._since
 
     def update(self, decisions: Iterable[Decision], *, now: float) -> None:

@@ -42,7 +42,7 @@ class RestartBackoff:
         self._early_exits: dict[Place, int] = {}
 
     def node_started(self, name: str, now: float) -> None:
-        """It has been requested from the platform, or its process has started."""
+        """Notes that a node was requested from the platform, or that its process has started."""
         self._started_at[name] = now
         self._due_at.pop(name, None)
 

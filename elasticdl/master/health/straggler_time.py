@@ -1,4 +1,4 @@
-"""How long workers have waited for slower ones: at barriers, and at the end of an epoch without a shard for them.
+"""Counts the time that workers have waited for slower ones: at barriers, and at the end of an epoch without a shard.
 
 Counted in seconds of the job: while one of four workers waits, a second counts as a quarter. Sampled with the checks of
 the failure detector, so that it costs nothing beside them; waits shorter than a check are right on average.

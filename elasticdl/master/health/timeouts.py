@@ -31,7 +31,7 @@ class Timeouts:
     master_pause_seconds: float = 10.0
     # If no worker at all can be reached, the network may be down: all of them get so much longer.
     all_unresponsive_factor: float = 4.0
-    # Of the stall floor: a worker that waits for a server must not time out before the server does.
+    # Part of the stall floor: a worker that waits for a server must not time out before the server does.
     server_fraction: float = 0.5
     # A server whose loss would lose the model gets so much longer.
     irreplaceable_factor: float = 4.0

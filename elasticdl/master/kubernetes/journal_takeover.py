@@ -1,11 +1,11 @@
-"""Whose turn it is to write a journal that another master holds the lock of: decisions only, with the clock given.
+"""Decides when a master may write a journal whose lock another master holds. Decisions only, with the clock given.
 
-The lock alone does not tell. A file server keeps that of a lost machine for a minute and a half, or forever; and a pod
-whose object is gone may run on where the cluster cannot reach it. So two things must hold before a journal is taken
-without its lock: the cluster has no such pod any more; and there was no heartbeat in the lock's file for much
+The lock alone is not enough. A file server keeps that of a lost machine for a minute and a half, or forever; and a pod
+whose object is gone may continue to run where the cluster cannot reach it. So two things must hold before a journal is
+taken without its lock: the cluster has no such pod any more; and there was no heartbeat in the lock's file for much
 longer than a holder leaves between two, as watched from here, by one clock.
 
-A holder that wakes up after that (a machine that was cut off) looks at the lock's file before it writes again, and
+A holder that continues after that (its machine was disconnected) reads the lock's file before it writes again, and
 stops.
 """
 
@@ -37,7 +37,7 @@ class Handover:
         if holder != self._seen:
             self._seen, self._since = holder, now
         if holder is None or not holder.uid or not self._uid:
-            # Of a version that does not say who it is, or of one that does not know who we are.
+            # Written by a version that does not name its holder, or by one that does not know our kind.
             return False
         still = now - self._since
         if holder.uid == self._uid:
@@ -47,7 +47,7 @@ class Handover:
 
 
 def in_words(holder: Holder | None, folder: Path) -> str:
-    """Who has the journal, for the log and the status."""
+    """Describes the holder of the journal, for the log and the status."""
     if holder is None:
         return f"The journal in {folder} is held by another master, which does not say who it is."
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(holder.since))

@@ -1,22 +1,21 @@
-"""The master in a pod: what is in a job's folder on one machine is here in the job's record, a ConfigMap.
+"""The master in a pod. The content of a job's folder on one machine is here in the job's record, a ConfigMap.
 
 The record holds the job's spec and its desired state; the master writes its status and a snapshot of itself there
 (`elasticdl.jobs.job_record`). The journal is in the pod, so that it outlasts its container, or on a volume
 (--journal_dir), where it outlasts the pod.
 
-How it ends
-    A job that has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. One that has
-    failed: the pod must not be started again, so it is given a deadline that is over. Anything else (a kill, a fault of
-    ours) is no end: Kubernetes starts the container again, and the job goes on from its journal.
+Exit
+    The job has succeeded, or was stopped: exit code 0, and Kubernetes leaves the pod as completed. The job has failed:
+    the pod must not be restarted, so it gets a deadline in the past. After anything else (a kill, a bug), Kubernetes
+    restarts the container, and the job continues from its journal.
 
 Failure modes
-    The record cannot be written: the log tells, and the job ends as it does (`record_sync.py`). The account may not
-    read it, or may not look at pods: the last lines of the container say what right is missing, and the next start of
-    the container tries again. So it does where the API server takes back what it granted: one that has just started
-    may. Another pod is the master now: this one ends, and changes nothing any more, neither the record nor the job's
-    pods (`record_writer.py`). Another master has the journal: waited for, and taken over where that is safe
-    (`journal_takeover.py`). Where that cannot be decided, the container ends and the next one waits on. None of these
-    ends the job.
+    The record cannot be written: an error in the log; the job continues (`record_sync.py`). The account may not read
+    the record or the pods: the last lines of the container name the missing right, and the next start of the container
+    retries, since an API server that has just started may refuse rights that it grants later. Another pod is the master
+    now: this one exits, and changes neither the record nor the job's pods (`record_writer.py`). Another master holds
+    the journal: this one waits, and takes it over where that is safe (`journal_takeover.py`). Where that cannot be
+    decided, the container exits and the next one waits. None of these ends the job.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 # Not now: for the next start of the container.
 EXIT_AGAIN = 75
-# Asked to go by Kubernetes in the middle of the job.
+# Terminated by Kubernetes in the middle of the job.
 EXIT_TERMINATED = 143
 # A deadline that is over is noticed by the machine's kubelet within seconds.
 _DEADLINE_SECONDS = 30.0
@@ -227,7 +226,7 @@ async def _serve(
             log.info("The job has been deleted.")
             return EXIT_DONE
         else:
-            log.info("Asked to go; the job waits for a master to come back.")
+            log.info("Exiting on SIGTERM: the job waits for its next master.")
             # Nothing is answered any more that would not be in the snapshot.
             await servers.stop()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -250,16 +249,16 @@ async def _serve(
 
 
 def straggler_seconds(record: Document) -> float:
-    """What the master before this one has counted."""
+    """Returns the straggler seconds that the previous master has counted."""
     try:
         return JobRecord.of(record["data"]).status().straggler_seconds
     except UserError:
-        # Of a newer version. The account begins again.
+        # Written by a newer version. Counting begins again.
         return 0.0
 
 
 async def _nodes_asked_for(master: Master, tasks: set[asyncio.Task[Any]]) -> None:
-    """Until they are, or one of the tasks has ended."""
+    """Waits until nodes have been requested, or one of the tasks has ended."""
     asked = asyncio.create_task(master.supervisor.first_node_requested.wait())
     try:
         await asyncio.wait({asked, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -293,21 +292,21 @@ async def _in_turn(
             await report_waiting(writer, words)
         by_force = handover.may_take(holder, current=await _current_uid(cluster, job), now=loop.time())
         if by_force:
-            log.warning("%s It has ended: the journal is taken over.", words)
+            log.warning("%s Taking over the journal: its holder has ended.", words)
             continue
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(terminated.wait(), _HANDOVER_PAUSE_SECONDS)
 
 
 async def _beat(journal: Journal) -> None:
-    """For as long as this is the journal's master. Raises `JournalTaken` if it is not any more."""
+    """Renews the lock while this is the journal's master. Raises `JournalTaken` when another one is."""
     while True:
         await asyncio.sleep(BEAT_SECONDS)
         journal.beat()
 
 
 async def _addresses(cluster: Cluster, spec: JobSpec) -> dict[str, str]:
-    """Of the service, which stays, and not of this pod."""
+    """Returns the addresses of the service, which stays, not of this pod."""
     name = naming.master_service_name(spec.job_name)
     service = await cluster.get("Service", name)
     if service is None:

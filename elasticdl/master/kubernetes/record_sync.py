@@ -50,7 +50,7 @@ _WRITES_PER_SNAPSHOT = 2
 # A refusal that passes (a right taken away and given back, a webhook that is down) does so within minutes.
 _FINAL_STATUS_SECONDS = 120.0
 _RETRY_SECONDS = 5.0
-# What is wrong with the object itself, as its size, stays wrong.
+# Errors of the object itself, such as its size, are permanent.
 _TOO_LARGE = (413, 422)
 
 
@@ -209,7 +209,7 @@ async def report_waiting(writer: RecordWriter, reason: str) -> None:
 
 
 async def _retry(write: Callable[[], Awaitable[None]], *, seconds: float) -> bool:
-    """Retries for so long, unless that is of no use. Returns true if it was written."""
+    """Retries for so long, unless the error is permanent. Returns true if it was written."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         try:

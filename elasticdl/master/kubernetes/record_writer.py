@@ -1,14 +1,14 @@
-"""The record of a job, as written by the one master that it has.
+"""Writes the record of a job, for the one master that owns it.
 
-A master whose machine is cut off does not know that it was replaced. When it is reached again, what it had to say is
-old, and those whom it would end are at work for the next one. So a master writes the uid of its pod into the record
-before anything else, and every later write of its holds only for the version of the record that it knows. A master that
-finds another uid there is replaced, and ends without a word.
+A master whose machine is disconnected does not know that it was replaced. When the machine is connected again, its
+writes would be outdated, and the nodes that it would kill work for its successor. So a master writes the uid of its pod
+into the record first, and every later write holds only for the version of the record that it knows. A master that finds
+another uid there was replaced, and exits silently.
 
-Which of two may claim the record is decided by the cluster: it has one pod of the master's name at a time. Another
-pod claims nothing; and a claim holds only if there was no other claim since the pod was looked at. A pod whose own
-record has been deleted may be there for a while still, when there is a new job of that name: it goes with its record,
-and has nothing to do with the new one's.
+The cluster decides which of two masters may claim the record: it has one pod of the master's name at a time. No other
+pod claims the record; and a claim holds only if there was no other claim since the pod was read. A pod whose own record
+was deleted may exist for a while beside a new job of that name: it goes with its record, and does not touch the new
+one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordWriter:
         self.uid = uid
         self._cluster = cluster
         self._name = naming.record_name(job)
-        # What the record says of its master as long as that is this one.
+        # The uid of the record's master, as long as that is this one.
         self._written = uid
         self._version = ""
 

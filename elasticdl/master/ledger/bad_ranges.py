@@ -65,14 +65,14 @@ class BadRanges:
 
     @property
     def samples(self) -> int:
-        """How many different samples are bad in any epoch."""
+        """Returns the number of different samples that are bad in any epoch."""
         return sum(bad.end - bad.start for bad in self._ranges)
 
     def in_epoch(self, epoch: int) -> list[BadRange]:
         return [bad for bad in self._ranges if bad.in_epoch(epoch)]
 
     def by_epoch(self, epochs: int) -> list[int]:
-        """How many samples are bad in each of the first so many epochs."""
+        """Returns the number of bad samples in each of the first so many epochs."""
         changes = [0] * (epochs + 1)
         for bad in self._ranges:
             for first, last in bad.epochs:

@@ -1,6 +1,6 @@
 """The account of one data set: what is done, held, waiting and untouched in its current epoch.
 
-Shards are taken in the order of a computed permutation, so one cursor says which have ever been given out.
+Shards are taken in the order of a computed permutation, so one cursor separates those leased before from the others.
 Every sample of those is done, held by a worker, or in the queue of what came back; the first are only
 counted, the others are as many ranges as workers hold. An epoch must be done before the next begins, so that
 the earlier ones need no memory at all. That is how the account of 10¹² samples is as small as that of 10³.
@@ -19,7 +19,7 @@ from elasticdl.master.ledger.shard_types import DatasetSpec, Holding, LedgerErro
 
 
 class DatasetAccount:
-    """One data set. Knows leases by their number, and leaves it to the ledger to give those out."""
+    """The account of one data set. Knows leases by their number, which the ledger assigns."""
 
     def __init__(self, spec: DatasetSpec) -> None:
         self.spec = spec
@@ -38,7 +38,7 @@ class DatasetAccount:
         self.queue: deque[Remainder] = deque()
         # Samples, in all epochs, that may have been done before, and so count twice in the model.
         self.twice = 0
-        # Of earlier epochs, where epochs overlap: how many samples are not done yet.
+        # Samples that are not done yet in each earlier epoch, where epochs overlap.
         self.behind: dict[int, int] = {}
         self._enter(0)
 
@@ -57,7 +57,7 @@ class DatasetAccount:
 
     @property
     def untouched(self) -> int:
-        """Samples of this epoch that have never been given out."""
+        """Returns the samples of this epoch that have never been leased."""
         return self.spec.size - self.issued
 
     @property
@@ -123,7 +123,7 @@ class DatasetAccount:
         return found
 
     def _passed(self, start: int, end: int, epoch: int) -> int:
-        """How many of the samples [start, end) have been passed in an epoch."""
+        """Returns how many of the samples [start, end) have been passed in an epoch."""
         waiting = sum(_overlap(start, end, low, high) for low, high in self._waiting(epoch))
         if epoch < self.epoch:
             return end - start - waiting
@@ -134,7 +134,7 @@ class DatasetAccount:
         return passed - waiting
 
     def _waiting(self, epoch: int) -> Iterator[tuple[int, int]]:
-        """What was given out of an epoch and is not done."""
+        """Yields the ranges of an epoch that were leased and are not done."""
         for holding in self.held.values():
             if holding.epoch == epoch:
                 yield holding.position, holding.end
@@ -143,7 +143,7 @@ class DatasetAccount:
                 yield remainder.start, remainder.end
 
     def to_do(self, most: int) -> list[tuple[int, int]]:
-        """What is still to be given out in this epoch, in its order; the first so many shards of it."""
+        """Returns the shards of this epoch that are still to be leased, in their order; at most the first so many."""
         found = [(remainder.start, remainder.end) for remainder in self.queue][:most]
         for place in range(self.cursor, min(self.order.size, self.cursor + most - len(found))):
             start = self.order[place] * self.shard_size
@@ -175,14 +175,12 @@ class DatasetAccount:
 
     def pass_to(self, epoch: int, place: int) -> int:
         """All shards of an epoch before a place in its order are done, and those of the epochs before it; none of them
-        was given out. Returns the samples newly done. A place that was passed before changes nothing.
+        was leased. Returns the samples newly done. A place that was passed before changes nothing.
         """
         if not 0 <= epoch < self.spec.epochs or not 0 <= place <= self.order.size:
             raise LedgerError(f"{self.spec.name} has no place {place} in epoch {epoch + 1}.")
         if self.held or self.queue:
-            raise LedgerError(
-                f"Shards of {self.spec.name} have been given out: it is not gone through in order."
-            )
+            raise LedgerError(f"Shards of {self.spec.name} have been leased: it is not trained in order.")
         done = 0
         while self.epoch < epoch:
             done += self._pass_shards(self.order.size)
@@ -202,7 +200,9 @@ class DatasetAccount:
         return samples
 
     def starts(self, epoch: int, first: int, count: int) -> list[int]:
-        """Where the shards at places [first, first + count) of an epoch begin, as far as there are so many."""
+        """Returns the starts of the shards at places [first, first + count) of an epoch, as far as there are so
+        many.
+        """
         order = self.order
         if epoch != self.epoch:
             order = Permutation(self.order.size, self.seed, epoch, shuffle=self.shuffle)
@@ -231,7 +231,7 @@ class DatasetAccount:
         return done
 
     def count(self, epoch: int, done: int) -> None:
-        """So many more samples of an epoch are done."""
+        """Counts so many more samples of an epoch as done."""
         if epoch == self.epoch:
             self.done += done
         elif done:
@@ -271,9 +271,9 @@ class DatasetAccount:
         return self._returned(remainder)
 
     def requeue_partial(self, holding: Holding, position: int, buckets: str) -> int:
-        """Some buckets of the parameter servers (bits in hex) have had the batch that ends at this position of a lease.
-        It goes to the queue by itself, for another worker to bring it to the other buckets; it is done if there are
-        none. Returns the samples newly done.
+        """Requeues the batch that ends at this position of a lease, which only some buckets of the parameter servers
+        (bits in hex) have applied, so that another worker sends it to the other buckets; it is done if there are none.
+        Returns the samples newly done.
         """
         applied = f"{int(holding.applied or '0', 16) | int(buckets, 16):0{len(buckets)}x}"
         start, holding.position = holding.position, position
@@ -388,7 +388,7 @@ class DatasetAccount:
     # -- trust, but check ------------------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        """Where the account contradicts itself; nothing, unless there is a mistake in this code."""
+        """Lists contradictions in the account; none, unless there is a bug in this code."""
         found = []
         total = self.done + self.in_work + self.queued + self.untouched - self.left_behind
         if total != self.spec.size:
@@ -405,13 +405,11 @@ class DatasetAccount:
             end = 0
             for low, high in waiting:
                 if not end <= low < high <= self.spec.size:
-                    found.append(
-                        f"{self.spec.name}: samples [{low}, {high}) are given out twice, or not there"
-                    )
+                    found.append(f"{self.spec.name}: samples [{low}, {high}) are leased twice, or missing")
                 end = max(end, high)
         return found
 
 
 def _overlap(a: int, b: int, c: int, d: int) -> int:
-    """How many numbers [a, b) and [c, d) have in common."""
+    """Returns how many numbers [a, b) and [c, d) have in common."""
     return max(0, min(b, d) - max(a, c))

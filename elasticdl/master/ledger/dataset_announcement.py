@@ -1,4 +1,4 @@
-"""What a training program says of its data, and the data set that the ledger keeps an account of."""
+"""The data set that a training program announces, and its account in the ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from elasticdl.master.ledger.shard_types import DatasetSpec, LedgerError
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetAnnouncement:
-    """What a program says of its data."""
+    """The data set as a program announces it."""
 
     name: str
     size: int

@@ -1,4 +1,4 @@
-"""Which leases there are: by their numbers, which never come twice, and by the workers that hold them.
+"""The leases of a job, by their numbers, which are never reused, and by the workers that hold them.
 
 What of a lease is done is in the account of its data set (`dataset_account.py`), which also has the lease itself.
 Here it is found: a report names a number, and when a worker dies all that it held is asked for.
@@ -14,14 +14,14 @@ from elasticdl.master.ledger.shard_types import Holding, Lease, LostLease, Remai
 
 class LeaseTable:
     def __init__(self) -> None:
-        # Those below have been given out.
+        # Smaller numbers have been used.
         self.next_number = 1
         self._accounts: dict[int, DatasetAccount] = {}
         self._workers: dict[str, dict[int, DatasetAccount]] = {}
 
     @classmethod
     def held_in(cls, accounts: Iterable[DatasetAccount], *, next_number: int) -> LeaseTable:
-        """Those that are held according to the accounts."""
+        """Rebuilds the table from the leases in the accounts."""
         leases = cls()
         leases.next_number = next_number
         every = [(holding, account) for account in accounts for holding in account.held.values()]
@@ -57,7 +57,7 @@ class LeaseTable:
         self._workers.setdefault(holding.worker, {})[holding.lease_id] = account
 
     def forget(self, holding: Holding) -> None:
-        """It is done, or its account has taken it back."""
+        """Removes a lease that is done, or that its account has requeued."""
         del self._accounts[holding.lease_id]
         mine = self._workers[holding.worker]
         del mine[holding.lease_id]
@@ -65,7 +65,7 @@ class LeaseTable:
             del self._workers[holding.worker]
 
     def void(self, account: DatasetAccount) -> None:
-        """As `forget`, of all that are of one data set."""
+        """Removes all leases of one data set."""
         for holding in account.held.values():
             self.forget(holding)
 
@@ -83,7 +83,7 @@ class LeaseTable:
         """Raises `LostLease` if no worker has it, or another one than the given."""
         account = self._accounts.get(lease_id)
         if account is None:
-            raise LostLease(lease_id, worker or "anybody")
+            raise LostLease(lease_id, worker or "any worker")
         holding = account.held[lease_id]
         if worker is not None and holding.worker != worker:
             raise LostLease(lease_id, worker)

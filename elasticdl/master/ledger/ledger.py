@@ -185,7 +185,7 @@ class Ledger:
             self.leases.forget(holding)
 
     def pass_shards(self, dataset: str, *, epoch: int, place: int, steps: int) -> int:
-        """For data that is gone through in order by all workers together: everything before that place is done.
+        """Counts all shards before a place as done, for data that all workers go through together, in order.
 
         Returns the samples newly done; `steps` is how many steps brought the training there. Safe to repeat.
         """
@@ -236,7 +236,7 @@ class Ledger:
         return returned
 
     def forget_worker(self, worker: str, *, failed_lease: int | None = None) -> list[Returned]:
-        """As `release_worker`, for a worker that will never come again: its request numbers go too."""
+        """Releases a worker that will not return: its request numbers are removed too."""
         try:
             return self.release_worker(worker, failed_lease=failed_lease)
         finally:
@@ -245,7 +245,7 @@ class Ledger:
     def split(
         self, dataset: str, idle_worker: str, margin_batches: int = 2, *, exclude: Collection[int] = ()
     ) -> SplitProposal | None:
-        """What another worker could give to an idle one, when nothing else is left in this epoch.
+        """Proposes shards that another worker gives to an idle one, when nothing else is left in this epoch.
 
         Changes nothing. `exclude`: leases whose owners have been asked already, and have not answered.
         """
@@ -321,7 +321,7 @@ class Ledger:
         self.steps = then.steps
 
     def restore_dataset(self, dataset: str, then: Ledger) -> None:
-        """As `rollback`, of one data set alone."""
+        """Rolls back one data set alone."""
         before = self.accounts[dataset]
         self.accounts.roll_back_one(dataset, then.accounts)
         self.leases.void(before)
@@ -340,7 +340,7 @@ class Ledger:
         return self.accounts[dataset].epoch
 
     def epochs_begun(self, dataset: str) -> int:
-        """How many epochs something has been given out of."""
+        """Returns the number of epochs of which shards were leased."""
         account = self.accounts[dataset]
         return account.epoch + (account.issued > 0)
 
@@ -349,7 +349,7 @@ class Ledger:
         return self.accounts[dataset].epoch_done
 
     def finished(self, dataset: str) -> bool:
-        """Nothing will be given out any more, and nothing is held that could still be done."""
+        """Whether no shard will be leased any more, and no lease can still be done."""
         return self.accounts[dataset].finished
 
     def stopped(self, dataset: str) -> bool:
@@ -409,7 +409,7 @@ class Ledger:
 
     @property
     def next_lease(self) -> int:
-        """The number that the next lease will get; those below it have been given out."""
+        """Returns the number of the next lease; smaller ones have been used."""
         return self.leases.next_number
 
     def lease_of(self, lease_id: int) -> Lease | None:
@@ -418,16 +418,16 @@ class Ledger:
         return None if account is None else account.held[lease_id].lease(account.spec.name)
 
     def to_do(self, dataset: str, most: int) -> list[tuple[int, int]]:
-        """What is still to be given out in this epoch, in its order; the first so many shards of it."""
+        """Returns the shards of this epoch that are still to be leased, in their order; at most the first so many."""
         return self.accounts[dataset].to_do(most)
 
     def place(self, dataset: str) -> tuple[int, int]:
-        """The epoch and the place in its order up to which shards have been given out or passed."""
+        """Returns the epoch and the place in its order up to which shards have been leased or passed."""
         account = self.accounts[dataset]
         return account.epoch, account.cursor
 
     def order(self, dataset: str, *, epoch: int, first: int, count: int) -> list[int]:
-        """Where the shards at places [first, first + count) of an epoch begin."""
+        """Returns the starts of the shards at places [first, first + count) of an epoch."""
         account = self.accounts[dataset]
         if not 0 <= epoch < account.spec.epochs or first < 0:
             raise LedgerError(f"{dataset} has no place {first} in epoch {epoch + 1}.")
@@ -449,7 +449,7 @@ class Ledger:
         return [holding.lease(account.spec.name) for account, holding in self.leases.held_by(worker)]
 
     def check(self) -> list[str]:
-        """Where the accounts contradict themselves: nothing, ever. For tests, and for the audit."""
+        """Lists contradictions in the accounts; there should be none. For tests, and for the audit."""
         problems = [problem for account in self.accounts for problem in account.problems()]
         if not self.leases.agree_with(self.accounts):
             problems.append("leases, data sets and workers do not agree on who holds what")

@@ -2,7 +2,7 @@
 
 A data set may have 10¹² shards, so a shuffled list of them is out of the question. Instead the i-th shard of
 an epoch is computed from i, the seed and the epoch by a small cipher over exactly the numbers [0, size): a
-Feistel network, which is one-to-one whatever its round function is. Anybody with the same seed and epoch gets
+Feistel network, which is one-to-one whatever its round function is. Every process with the same seed and epoch gets
 the same order, which is what lets a restarted master go on from a cursor alone.
 
 The numbers are written as (left, right) with left < rows and right < columns, where rows × columns is barely
@@ -89,7 +89,7 @@ class Permutation:
 
 
 def _keys(seed: int, epoch: int) -> tuple[tuple[int, int, int, int], ...]:
-    """What makes each pair of rounds its own: a number of 31 bits and an odd multiplier of 30, twice."""
+    """Returns the keys of each pair of rounds: a number of 31 bits and an odd multiplier of 30, twice."""
     keys = []
     for pair in range(_ROUNDS // 2):
         digest = hashlib.blake2b(

@@ -1,4 +1,4 @@
-"""What each worker last asked for, so that a question that is asked twice is answered once.
+"""The last request of each worker and its reply, so that a repeated request gets the same reply.
 
 A worker that gets no answer (the connection broke, the master was killed) repeats its request under the same
 number, and must get the same leases: the first ones would stay leased without being worked on.

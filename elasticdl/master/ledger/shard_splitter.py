@@ -1,4 +1,4 @@
-"""Which worker could give some of its samples to an idle one, and from where on.
+"""Chooses the worker that gives some of its samples to an idle one, and the index from which on.
 
 At the end of an epoch everything is leased, some workers have nothing, others still have a lot. What a worker
 has left, over all its leases, tells when it will be done, so the one with most left is relieved first, of

@@ -27,7 +27,7 @@ class LostLease(LedgerError):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What the ledger must know of a data set to give it out."""
+    """The properties of a data set that the ledger needs to lease shards."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ class DatasetSpec:
     seed: int
     # The next epoch begins only when it is opened, and not as soon as this one is done.
     gated: bool = False
-    # The next epoch begins as soon as this one is given out, and not only when it is done: a program that makes
+    # The next epoch begins as soon as this one is leased, and not only when it is done: a program that makes
     # batches across shards would wait for the rest of a batch, and the epoch for that batch.
     overlapping: bool = False
     # So many failures of the program on one shard are borne; one more gives it up.
@@ -57,7 +57,7 @@ class DatasetSpec:
             raise LedgerError(f"Data set {self.name}: max_shard_failures is negative.")
 
     def differences(self, other: DatasetSpec) -> str:
-        """What two specs of one name do not agree on, e.g. "size 10 and 12"."""
+        """Describes the differences of two specs of one name, e.g. "size 10 and 12"."""
         return ", ".join(
             f"{f.name} {getattr(self, f.name)} and {getattr(other, f.name)}"
             for f in fields(self)
@@ -163,7 +163,7 @@ class Holding:
         return self.position > self.start or self.batches > 0
 
     def lease(self, dataset: str) -> Lease:
-        """As others see it."""
+        """Returns the lease without the ledger's own fields."""
         return Lease(
             lease_id=self.lease_id,
             dataset=dataset,

@@ -1,4 +1,4 @@
-"""How many samples each data set has, as workers have counted them."""
+"""The number of samples of each data set, as workers have counted them."""
 
 from __future__ import annotations
 

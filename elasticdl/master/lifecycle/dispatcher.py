@@ -58,7 +58,7 @@ class Dispatcher:
     # -- commands --------------------------------------------------------------------------------------------
 
     def lease(self, command: LeaseShards) -> list[Lease]:
-        """Only after `may_lease`, which is not journaled."""
+        """Leases shards. Call `may_lease`, which is not journaled, before."""
         name = self._ledger_name(command.dataset)
         leases = self._ledger.lease(name, command.worker, command.count, command.request_id)
         if name == TRAINING and self._settings.max_step:

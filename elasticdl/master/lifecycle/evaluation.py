@@ -1,4 +1,4 @@
-"""One evaluation of a frozen model: states of metrics come in shard by shard, values come out at the end.
+"""An evaluation of a snapshot: workers report states of metrics by shard, from which values are computed at the end.
 
 Workers do not send predictions, nor values (a mean of AUCs is no AUC), but the states of their metrics over
 one shard. States of disjoint samples add up element by element, so their sum is the state over the whole
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Evaluation:
-    """An evaluation that is under way. Its number is that of the cut it was frozen at."""
+    """An evaluation that is under way. Its number is that of the barrier of its snapshot."""
 
     number: int
     step: int

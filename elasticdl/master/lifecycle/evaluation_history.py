@@ -1,4 +1,4 @@
-"""Which evaluations of a long training are kept where room is limited.
+"""Chooses the evaluations of a long training to keep where space is limited.
 
 The first evaluation, the newest ones, and of every metric the lowest and the highest, as it is unknown here which of
 them is the better one.

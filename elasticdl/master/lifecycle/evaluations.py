@@ -79,7 +79,7 @@ class Evaluations:
     # -- what the schedule asks for --------------------------------------------------------------------------
 
     def begin(self, *, number: int, epoch: int) -> None:
-        """Of the snapshot taken at the barrier of that number; `epoch`: the one that ends with it, or -1."""
+        """Begins the evaluation of the snapshot of that barrier; `epoch`: the one that ends with it, or -1."""
         self.current = Evaluation(number=number, step=self._ledger.steps, epoch=epoch)
         workers = len(self._roster.alive("worker"))
         size = self._sizes.get(EVALUATION)
@@ -96,7 +96,7 @@ class Evaluations:
             self.current = None
 
     def cancel_and_repeat(self) -> None:
-        """Its end may be lost with the journal: it is due again."""
+        """Cancels an evaluation whose end may be lost with the journal, and makes it due again."""
         if self.current is not None and self._settings.evaluation_steps:
             self._mark -= 1
         self.cancel()

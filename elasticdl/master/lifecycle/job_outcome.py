@@ -1,6 +1,4 @@
-"""How a job ends: its result, the reason for it, and a stop that was asked for; and how often it was resumed after an
-end.
-"""
+"""The outcome of a job: its result, the reason for it, a requested stop, and the number of resumptions after an end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only one worker must do: process the end of an epoch, export the model, merge predictions."""
+"""Tasks of a single worker: process the end of an epoch, export the model, merge predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LeaderTask:
 
     def __init__(self) -> None:
         self.name = ""
-        # Of the last task of the job: where the output is.
+        # The output of the job's last task.
         self.result = ""
 
     def start(self, name: str) -> None:

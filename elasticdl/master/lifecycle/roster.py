@@ -1,19 +1,18 @@
-"""Which nodes a job should have, and what to do when one of them ends.
+"""The desired nodes of a job, and the reaction to the end of each.
 
-A plain state machine: statuses of nodes and desired counts come in, nodes to start or to drain come
-out. Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the
-ledger or at a parameter server means one process forever. Parameter servers have a *slot* beside their
-number, the share of the model they serve, which their replacement takes over.
+A plain state machine: statuses of nodes and desired counts are its input, nodes to start or to drain its output.
+Numbers only grow: the replacement of worker-0 in a job of four is worker-4, so a name in a log, in the ledger or at a
+parameter server means one process forever. Parameter servers have a *slot* beside their number, the share of the model
+they serve, which their replacement takes over.
 
 Failure modes
-    Killed from outside (a signal, a preemption, a lost machine): replaced without limit; where the next one
-    can work beside it, as soon as it is terminating, else when it has gone. From then on it gets nothing more to
-    do, in either case. Ended by its own error or for want of memory: replaced as often as
-    --relaunch_on_worker_failure says, counted along the line of replacements; then the job fails with that
-    error. Cannot work at all (the definition is wrong, the command does not exist): the job fails at once.
-    A program of the user's own may end by itself, with 0: then its place is done, and stays empty.
-    What a worker has done is known only when parameter servers have said so, and one of them hangs: the worker is
-    replaced all the same, and what it held waits.
+    Killed from outside (a signal, a preemption, a lost machine): replaced without limit; as soon as it is terminating
+    where the replacement can work beside it, else when it has ended. In either case it gets no more work from then on.
+    Failed by its own error or for lack of memory: replaced as often as --relaunch_on_worker_failure allows, counted
+    along the line of replacements; then the job fails with that error. Cannot work at all (the definition is wrong, the
+    command does not exist): the job fails at once. A user's program may exit by itself, with 0: its place is completed,
+    and stays empty. The batches of a dead worker are known only when the parameter servers have reported them, and one
+    of them hangs: the worker is replaced all the same, and its leases wait.
 """
 
 from __future__ import annotations
@@ -67,17 +66,17 @@ class Node:
 
     @property
     def seen(self) -> bool:
-        """It has begun, or was terminating before it did: if the platform does not know it, it is gone."""
+        """Whether the node has started, or was terminating before: if the platform does not know it, it is gone."""
         return self.begun or (self.alive and self.leaving)
 
     @property
     def vacated(self) -> bool:
-        """It has ended, and is still to be accounted for."""
+        """Whether the node has ended, and is still to be accounted for."""
         return self.alive and self.reason is not EndReason.NONE
 
     @property
     def goes(self) -> bool:
-        """It gets nothing more to do. If it ends for want of it, it has not come to its end."""
+        """Whether the node gets no more work. If it ends for that reason, it has not completed."""
         return self.draining or self.leaving
 
 
@@ -171,7 +170,7 @@ class Roster:
         return len(self._done(role)) >= self.targets.get(role, 0)
 
     def reopen(self, role: str) -> None:
-        """Those that have come to their end are needed once more."""
+        """Makes completed nodes of a role necessary once more."""
         for name in [n.name for n in self.nodes.of_role(role) if not n.alive]:
             del self.nodes[name]
 
@@ -213,7 +212,7 @@ class Roster:
         return True
 
     def observe(self, status: NodeStatus) -> tuple[Node | None, JobFailure | None]:
-        """What the platform says of a node. Returns the node if it has just ended, and what follows for the
+        """Applies the platform's status of a node. Returns the node if it has just ended, and the consequence for the
         job.
         """
         node = self.nodes.get(status.name)

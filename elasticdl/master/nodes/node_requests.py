@@ -1,4 +1,4 @@
-"""What the platform is asked to start for a node: its command and its environment."""
+"""The request to the platform for a node: its command and its environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NodeRequests:
             "WORKER_ID": str(slot if role == "ps" else number),
             "WORKER_TYPE": role,
             "WORKER_NUM": str(targets["worker"]),
-            # What a node prints must be in its log when it is killed the next moment.
+            # Output must be in the log even if the node is killed at once.
             "PYTHONUNBUFFERED": "1",
         }
         cores = self._surroundings.shared_cores

@@ -1,12 +1,12 @@
 """The node supervisor: starts, stops and observes the nodes of a job, and kills those that the failure detector names.
 
 The roster (`lifecycle/roster.py`) decides which nodes a job should have, the failure detector (`health/`) which of them
-have failed without exiting, the restart backoff when a replacement may start. This is where these decisions take
-effect, and where the platform's reports become commands of the job.
+have failed without exiting, the restart backoff when a replacement may start. The supervisor executes these decisions,
+and converts the platform's reports to commands of the job.
 
 Failure modes
-    The platform cannot be reached: starting and stopping wait for it, beside everything else; when it is gone for good,
-    its error ends the master. Nodes ended while there was no master: they are missing from the platform's list, and are
+    The platform cannot be reached: starts and stops wait for it, and nothing else does; a permanent error of the
+    platform ends the master. Nodes ended while no master ran: they are missing from the platform's list, and are
     observed as killed. A node to be stopped was never started: the platform will not report its end, so it is observed
     as stopped. Killing one node takes long: the other decisions are dropped, and made again by the next check.
 """
@@ -44,7 +44,7 @@ _MAX_MESSAGES = 1000
 
 
 class Job(CommandExecutor, Protocol):
-    """What the supervisor uses of the master."""
+    """The part of the master that the supervisor uses."""
 
     @property
     def state(self) -> JobState: ...
@@ -231,7 +231,7 @@ class NodeSupervisor:
         )
 
     def _log_message(self, status: NodeStatus) -> None:
-        """What keeps a node from running, or from staying; the same message for many nodes is logged once."""
+        """Logs the reason why a node does not run or stay; the same message for many nodes is logged once."""
         message = f"{status.phase.value} {status.message}"
         if status.phase is NodePhase.LEAVING:
             log.info("Leaving: %s is being terminated. %s", status.name, status.message)
@@ -243,18 +243,18 @@ class NodeSupervisor:
             log.warning("%s%s: %s", status.name, waits, status.message)
 
     async def observe_missing(self) -> None:
-        """Observes the end of nodes that went while there was no master, and left no trace."""
+        """Observes the end of nodes that ended while no master ran, and left no trace."""
         # Not those that begin from now on, while others are asked about these.
         seen = [node for node in self._job.state.roster.nodes.values() if node.seen]
         known = {status.name for status in await self._platform.nodes()}
         for node in [node for node in seen if node.name not in known]:
-            log.info("%s has gone while there was no master.", node.name)
+            log.info("Requeueing the work of %s, which ended while no master ran", node.name)
             gone = NodeStatus(
                 name=node.name,
                 role=node.role,
                 phase=NodePhase.FAILED,
                 reason=EndReason.KILLED,
-                message="it went while there was no master",
+                message="it ended while no master ran",
             )
             self.note_end(gone)
 
@@ -297,7 +297,9 @@ class NodeSupervisor:
         await self._apply([decision] if decision is not None else [], now)
 
     async def _apply(self, decisions: Iterable[Decision], now: float) -> None:
-        """The one place where decisions of the failure detector take effect. `now`: when they were made."""
+        """Executes the decisions of the failure detector, and is the only place that does. `now`: when they were
+        made.
+        """
         for decision in decisions:
             if self._clock() - now > self.detector.timeouts.master_pause_seconds:
                 # Killing the others took long, and this one may be back: the next check decides.

@@ -1,4 +1,4 @@
-"""What the commands of nodes depend on beside the job: the machine they run on, or the image."""
+"""The inputs of nodes' commands besides the job: the machine that they run on, or the image."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """As they are for processes of this machine, if nothing else is said."""
+    """The environment of commands; by default that of processes of this machine."""
 
     python: str = sys.executable
     # The variable PATH for programs of the user's own, if it is not theirs to decide.
@@ -23,12 +23,12 @@ IN_PODS = Surroundings(python="python3", search_path={}, shared_cores=None)
 
 
 def search_path() -> str:
-    """Where programs are looked for: a "python" in a command means the interpreter that runs us."""
+    """Returns the search path of programs: a "python" in a command means the interpreter that runs us."""
     return os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 
 
 def _cores() -> int:
-    """As many as this process may use, where the system can tell; else all there are."""
+    """Returns the number of cores that this process may use, if the system knows it; else all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -34,7 +34,7 @@ class ProgramCompletion:
             self._outcome.finish("succeeded")
 
     def node_ended(self, node: Node) -> None:
-        """What an end means beyond the node itself."""
+        """Applies the consequences of a node's end for the program."""
         self._ledger.forget_worker(node.name)
         lost = node.role == "ps" and node.reason is not EndReason.COMPLETED
         if lost and not self._roster.completed("worker"):

@@ -27,7 +27,7 @@ from elasticdl.master.lifecycle.job_outcome import JobOutcome
 from elasticdl.master.lifecycle.roster import TRAINERS, JobFailure, Roster
 from elasticdl.master.settings import JobSettings
 
-# A checkpoint of shards lists them for those who read it up to so many; it does not need the list itself.
+# A checkpoint lists up to so many shards for human readers; restoring it does not need the list.
 _SHARDS_LISTED = 10_000
 
 
@@ -89,7 +89,7 @@ class ProgramDatasets:
         self._ledger.reset_dataset(command.dataset)
 
     def restore_shards(self, command: RestoreShards) -> None:
-        """Goes on where a checkpoint of shards was taken. What was given out since is void."""
+        """Continues where a checkpoint of shards was taken. Later leases are void."""
         document = json.loads(command.content)
         name = document["dataset_name"]
         announced = self.announced.get(name)
@@ -115,7 +115,7 @@ class ProgramDatasets:
         return any(lease.dataset == dataset for lease in self._ledger.held_by(worker))
 
     def share(self, dataset: str) -> int:
-        """How many shards a worker may hold that it has not begun, so that others do not go short at the end."""
+        """Returns how many shards a worker may prefetch, so that enough are left for other workers at the end."""
         ledger = self._ledger
         left = (ledger.remaining(dataset) - ledger.samples_held(dataset)) // ledger.spec(dataset).shard_size
         workers = sum(len(self._roster.alive(role)) for role in TRAINERS)
@@ -133,7 +133,7 @@ class ProgramDatasets:
         return order
 
     def checkpoint(self, dataset: str) -> str:
-        """Where a data set stands, as the public package tells it; `account` is what it is restored from."""
+        """Returns the position in a data set in the form of the public package; `account` restores it."""
         announced = self.announced.get(dataset)
         if announced is None:
             raise LedgerError(f"The data set {dataset} is not announced.")
@@ -173,7 +173,7 @@ def _account_of_lists(document: dict[str, Any], spec: DatasetSpec) -> dict[str, 
         "spec": spec.to_json(),
         "order": [spec.shard_size, spec.shuffle, spec.seed],
         "epoch": epoch,
-        # All of this epoch counts as given out; what has come back waits in the queue.
+        # All of this epoch counts as leased; requeued shards wait in the queue.
         "cursor": -(-spec.size // spec.shard_size),
         "issued": spec.size,
         "done": spec.size - waiting,

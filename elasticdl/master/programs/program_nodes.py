@@ -38,7 +38,7 @@ class ProgramNodes:
             "WORKER_ID": str(node.number),
             "WORKER_TYPE": node.role,
             "WORKER_NUM": str(targets["worker"]),
-            # What a node prints must be in its log when it is killed the next moment.
+            # Output must be in the log even if the node is killed at once.
             "PYTHONUNBUFFERED": "1",
             **self._launcher.environment(place),
         }

@@ -1,22 +1,22 @@
-"""How a program of the user's own is started: the words of its command, or a shell that understands it.
+"""Starts a user's program: by the words of its command, or by a shell if it needs one.
 
-A node is terminated by SIGTERM to its first process, and to no other. Shells keep such a signal for themselves;
-their programs would hear nothing of it until they are killed. So a shell that is needed is watched over by another one,
-which is the node's first process. It tells the programs, waits for them, and ends as the command does. Nothing but
-`/bin/sh` and `sleep` is needed for it: it runs in images that have nothing of ours.
+A node is terminated by SIGTERM to its first process, and to no other. Shells do not forward such a signal; their
+programs would not receive it until they are killed. So another shell watches over the one that is needed, as the node's
+first process. It signals the programs, waits for them, and ends like the command. It needs only `/bin/sh` and `sleep`:
+it runs in images without ElasticDL.
 
 Which programs get the signal
-    The programs that the command has started, not what those have started themselves: helpers are needed until their
-    program has finished. Of a pipeline the first comes first, for it has no reader left when the
-    others are gone; most of these end with it, and the others get the signal then. What would come next in the command
-    does not start any more. Where there is no list of a process's children (macOS), all processes of the node get it.
+    The programs that the command has started, not their descendants: helpers are needed until their program has
+    finished. In a pipeline the first program gets it first, since its output has no reader when the others are gone;
+    most of these end with it, and the others get the signal then. Later commands do not start any more. Where there is
+    no list of a process's children (macOS), all processes of the node get it.
 """
 
 from __future__ import annotations
 
 import shlex
 
-# What only a shell understands. All else is started directly.
+# Characters that only a shell understands. Other commands are started directly.
 _SHELL = frozenset("|&;<>()$`*?[]\n")
 # Its argument: the command. The shell that runs it, and its subshells, are known by their first words, for a process
 # tells its words without what is between them. When a wait is cut short by a signal, a second one tells the exit

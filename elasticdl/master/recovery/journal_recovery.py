@@ -2,10 +2,10 @@
 
 The order: restore the snapshot if it is of this job; find the checkpoint to roll back to on disk; list the nodes of the
 platform, and reconcile them with the roster; collect the reports of the workers (`reclaim.py`); ask the parameter
-servers for their generation and bucket map. Then the job goes on.
+servers for their generation and bucket map. Then the job continues.
 
-Failure modes: a snapshot of another job is refused with `UserError`. A checkpoint that is gone is logged; the training
-starts from scratch if the model is lost too. Workers that do not report in time are not waited for any longer.
+Failure modes: a snapshot of another job is refused with `UserError`. A missing checkpoint is logged; the training
+starts from scratch if the model is lost too. After a timeout the recovery continues without the missing reports.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EndedNodes(Protocol):
 
 
 class RecoveringMaster(CommandExecutor, Protocol):
-    """What the recovery uses of the master."""
+    """The part of the master that the recovery uses."""
 
     @property
     def state(self) -> JobState: ...
@@ -137,7 +137,7 @@ class JournalRecovery:
         return _find_checkpoint(known, self._checkpoint_folder(), run=self._master.run_id)
 
     async def run(self) -> None:
-        """From listing the nodes to the last report, or until the patience is over."""
+        """Runs from listing the nodes to the last report, or until the timeout."""
         reclaim = self._master.state.reclaim
         await self._list_nodes()
         self.nodes_listed = True
@@ -188,7 +188,7 @@ class JournalRecovery:
                 )
                 master.do(ObserveNode(status=gone))
         for name in unknown:
-            # Which place it was to take is lost with the journal.
+            # The place of the node is lost with the journal.
             await self._platform.stop(name, grace_seconds=0)
         # Events of the adopted nodes that came before they were known.
         for status in await self._platform.nodes():

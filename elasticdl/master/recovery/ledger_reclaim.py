@@ -182,7 +182,7 @@ def _complete(account: DatasetAccount, epoch: int) -> int:
 
 
 def _queued_samples(account: DatasetAccount, ranges: Iterable[tuple[int, int, int]]) -> dict[int, int]:
-    """How many samples of these disjoint ranges (epoch, start, end) are still queued, by epoch."""
+    """Returns how many samples of these disjoint ranges (epoch, start, end) are still queued, by epoch."""
     # Sorted once: there may be thousands of either.
     asked = sorted(ranges)
     queued = sorted((r.epoch, r.start, r.end) for r in account.queue)

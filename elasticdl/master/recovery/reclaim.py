@@ -65,7 +65,7 @@ class Announcements(Protocol):
 
 
 class ReclaimedState(Protocol):
-    """What a recovery changes of the job's state."""
+    """The part of the job's state that a recovery changes."""
 
     @property
     def plan(self) -> JobSettings: ...
@@ -295,7 +295,7 @@ class Reclaim:
             )
             self._add_unclaimed(shard.dataset, leased)
         except LedgerError:
-            # Of another data set with the same name.
+            # A shard of another data set with the same name.
             return not shard.held
         return kept
 

@@ -1,11 +1,11 @@
-"""The snapshot that a master keeps outside of its own disk, for one that comes back without the journal.
+"""The snapshot that a master keeps outside of its own disk, for a successor without the journal.
 
 On Kubernetes it is a key of the job's object, written every few seconds. Such an object holds a megabyte in all, and
-every write of it goes to all who watch it, so it stays small: without what can be found elsewhere (the ledger of a
-checkpoint is in the checkpoint), without what is restarted anyway (sums of an evaluation under way), without old
-history. Where the text is long all the same (thousands of unreadable ranges), it is compressed.
+every write is sent to all its watchers, so the snapshot stays small: without state that is stored elsewhere (the ledger
+of a checkpoint is in the checkpoint), without state that is restarted anyway (sums of an evaluation under way), without
+old history. A text that is long all the same (thousands of unreadable ranges) is compressed.
 
-It says of which job it is: another job's, or that of a job resubmitted under the same name, is refused.
+It names its job: a snapshot of another job, or of an earlier one of the same name, is refused.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def run_of(token: str) -> str:
 
 
 def identity(spec: JobSpec, run: str, *, submitted: str | None = None) -> dict[str, Any]:
-    """Of which job a snapshot is. `submitted`: the text of the JobSpec where it is kept; another version of us would
-    write the same job in other words.
+    """Identifies the job of a snapshot. `submitted`: the text of the stored JobSpec; another version would write the
+    same job in other words.
     """
     text = to_yaml(spec) if submitted is None else submitted
     return {"job": spec.job_name, "run": run, "spec": hashlib.sha256(text.encode()).hexdigest()[:16]}

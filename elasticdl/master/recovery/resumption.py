@@ -28,7 +28,7 @@ from elasticdl.master.settings import JobSettings
 
 
 class ResumedState(Protocol):
-    """What a resumption changes of the job's state."""
+    """The part of the job's state that a resumption changes."""
 
     @property
     def plan(self) -> JobSettings: ...

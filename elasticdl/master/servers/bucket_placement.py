@@ -1,4 +1,4 @@
-"""Which parameter server holds what: the map of the job's buckets, as part of its state.
+"""The map of buckets to parameter servers, as part of the job's state.
 
 The map is made when all servers have joined, and changes when one is lost, when the number of servers is to be
 another, and when one is much busier than the others. What the next map is, `ps.moves` works out; when to ask it, is
@@ -39,7 +39,7 @@ from elasticdl.master.settings import JobSettings
 from elasticdl.ps.core.buckets import BUCKETS, NO_SERVER, BucketMap, first_map
 from elasticdl.ps.replication.placement_planner import plan_moves, promote
 
-# Steps of a plan that follow from each other without anybody having to do something first: few.
+# Steps of a plan that follow from each other without an action in between: few.
 _STEPS_AT_ONCE = 10
 # Buckets that a server copies at a time. A small model is copied within a second or two of a loss; of a large one, what
 # follows from the next loss does not have to wait for all of it.
@@ -65,13 +65,13 @@ class BucketPlacement:
         self._generation = generation
         self._frozen = frozen
         self.map: BucketMap | None = None
-        # Of the newest map there was: versions only grow, over generations too.
+        # The version of the newest map: versions only grow, also over generations.
         self._version = 0
         # The work of each bucket as it was measured when servers were last found to be uneven.
         self._loads: list[int] = []
         # Something has happened that may call for moves.
         self._due = False
-        # Those that are missing are not waited for any more.
+        # Missing servers that are not waited for any more.
         self._impatient = False
         # Moves have gone on since the last copy of the model was made.
         self._had_turn = True
@@ -87,7 +87,7 @@ class BucketPlacement:
             return
         staying = self._staying()
         if self.frozen or staying is None:
-            # Nothing moves, but what has been handed over is: a cut waits for that.
+            # No migration begins, but handovers complete: a barrier waits for them.
             left = {bucket: one for bucket, one in self.map.handover.items() if bucket not in taken}
             if left != self.map.handover:
                 self._use(dataclasses.replace(self.map, version=version + 1, handover=left))
@@ -138,7 +138,7 @@ class BucketPlacement:
         self._due = True
 
     def scaled(self) -> None:
-        """Another number of servers is wanted."""
+        """Plans a new map after a change of the number of servers."""
         self._due = True
         self._impatient = False
 
@@ -242,7 +242,7 @@ class BucketPlacement:
 
     @property
     def copies(self) -> float:
-        """How many there are of a bucket, in the mean."""
+        """Returns the mean number of replicas of a bucket."""
         return 0.0 if self.map is None else 2 - self.map.backup.count(NO_SERVER) / BUCKETS
 
     @property
@@ -262,11 +262,11 @@ class BucketPlacement:
 
     @property
     def waits(self) -> bool:
-        """For servers that are missing: until they join, or for `replan`. Also while a copy of the model is kept, since
-        there may always be one.
+        """Whether the placement waits for missing servers, until they join or for `replan`; or for the release of a
+        snapshot.
         """
         if self.map is None:
-            # Those of a job that has not begun come when there is a place for them; and who is there holds nothing.
+            # Servers of a job that has not begun start when there is a place for them; present ones hold nothing.
             return self._version > 0 and bool(self._joined()) and self._staying() is None
         return self._due and self._staying() is None
 
@@ -291,7 +291,7 @@ class BucketPlacement:
         return {server: joined[server] for server in sorted(self.map.servers) if server in joined}
 
     def addresses(self) -> dict[int, str]:
-        """Of the servers that hold something."""
+        """Returns the addresses of the servers that hold buckets."""
         return {server: node.address for server, node in self.holders().items()}
 
     def report(self) -> BucketReport | None:

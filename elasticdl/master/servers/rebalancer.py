@@ -1,4 +1,4 @@
-"""What is done about the map of buckets while a job runs: servers are asked how far they are, and how busy.
+"""Maintains the map of buckets while a job runs: polls the servers for progress and load.
 
 The map itself and what follows for it is in the state (`bucket_placement.py`). Here the clock is: servers at work on
 moves are asked a few times a second, missing ones are given up after a timeout, and now and then it checks
@@ -39,7 +39,7 @@ class RebalancedState(Protocol):
 
 
 class RebalancedJob(CommandExecutor, Protocol):
-    """What is needed of the master."""
+    """The part of the master that the rebalancer uses."""
 
     @property
     def spec(self) -> JobSpec: ...
@@ -60,7 +60,7 @@ class Rebalancer:
         self._servers = servers
         self._clock = clock
         self._waiting_since: float | None = None
-        # What is waited for is that the model can begin, and not that it has all its copies.
+        # Waits until the model can begin, not until it has all its backups.
         self._begins = True
         self._warned_of_room = False
         # How many there are of a bucket, in the mean, or were before the model was lost.
@@ -80,7 +80,7 @@ class Rebalancer:
         placing = self._job.state.placing
         if placing.handing_over or (placing.moving and not placing.frozen):
             await self._ask()
-        # Of nothing there are none.
+        # Without buckets there are no backups.
         self._copies = placing.copies or self._copies
         begins = placing.map is None
         if not placing.waits or begins != self._begins:
@@ -129,7 +129,7 @@ class Rebalancer:
         now = self._job.state.placing.map
         if now is None:
             return
-        # What a server says by an older map may have been undone since.
+        # Reports by an older map may have been undone since.
         current = [status for status in statuses.values() if status.ps_map.version == now.version]
         filled = [
             (one.bucket, one.server, one.incarnation)
@@ -161,5 +161,5 @@ class Rebalancer:
         as_before, self._version_before = 0 < version == self._version_before, version
         current = placing.map is not None and placing.map.version == version
         if as_before and current and placing.next_for(loads):
-            log.info("The parameter servers are unevenly busy: buckets move.")
+            log.info("Rebalancing buckets: the parameter servers are unevenly loaded.")
             self._job.do(RebalanceBuckets(loads=loads))

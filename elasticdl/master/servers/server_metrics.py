@@ -1,11 +1,11 @@
-"""How the parameter servers do: what they report, and what follows from it for the last seconds.
+"""Metrics of the parameter servers: their reports, and rates of the last seconds.
 
-Servers count from their start on and are asked about once a second. Of each server three reports are kept, the newest,
-one some seconds older and one older still: what it does a second, how long its calls take, how often rows are there are
-the difference between the newest and the oldest of them. What was before the first report that this master had is in no
-rate: it may be hours. All of it is for people: nothing is decided by it but which servers are unresponsive
-(`health/failure_detector.py`) and whether there is room for more copies, nothing is journaled, and a master that
-recovers asks again. When a job is over, what was reported last stays.
+Servers count from their start on and are polled about once a second. Three reports of each server are kept, the newest,
+one some seconds older and one older still: rates, durations of calls and hit ratios are the difference between the
+newest and the oldest of them. Counts before the first report that this master has are in no rate: they may cover hours.
+The metrics are for display: decisions use them only to detect unresponsive servers (`health/failure_detector.py`) and
+to check for room for more replicas, nothing is journaled, and a recovering master polls again. The last reports of a
+finished job are kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from elasticdl.ps.core.histogram import quantile
 from elasticdl.wire import ps_pb2
 
 _ASK_SECONDS = 1.0
-# Of more servers than this each is asked less often: a question costs the master a millisecond or so.
+# More servers than this are polled less often: a call costs the master a millisecond or so.
 _AT_ONCE = 10
 # The platform reports a server that is gone; one that hangs is found by the heartbeat timeout.
 _PATIENCE_SECONDS = 5.0
-# What is shown is of one to two of these: recent enough to show a change, long enough not to flicker.
+# The period of displayed rates is one to two of these: recent, but without flicker.
 _WINDOW_SECONDS = 5.0
-# Of two reports that follow each other sooner, no rates are derived.
+# Reports closer together than this give no rates.
 _LEAST_SECONDS = 0.5
 
 
@@ -81,7 +81,7 @@ class ServerFigures:
 
     @property
     def row_bytes(self) -> int:
-        """Of all servers' tables together."""
+        """Returns the bytes of all servers' tables together."""
         return sum(one.bytes for server in self._servers.values() for one in server.newest.figures.tables)
 
     def reports(self) -> tuple[ServerReport, ...]:
@@ -103,11 +103,11 @@ class ProbeListener(Protocol):
     """The node supervisor, as far as parameter servers concern it."""
 
     async def note_server_probe(self, answered: Mapping[str, bool]) -> None:
-        """Which servers have answered."""
+        """Notes which servers have answered."""
 
 
 class ServedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the metrics use."""
 
     @property
     def state(self) -> ServedState: ...
@@ -145,7 +145,7 @@ class ServerPoller:
         addresses = {number: node.address for number, node in holders.items()}
         replies = await self._servers.status_all(addresses, figures=True, seconds=_PATIENCE_SECONDS)
         names = {number: node.name for number, node in holders.items()}
-        # One that has no time says nothing else.
+        # A busy server reports nothing else.
         figures = {number: reply for number, reply in replies.items() if reply.HasField("figures")}
         self._job.figures.take(figures, names)
         await self._job.supervisor.note_server_probe(
@@ -210,12 +210,12 @@ def _report_table(
 
 
 def _rate(count: int, seconds: float) -> float | None:
-    """How many a second; None: there was too little time to tell."""
+    """Returns the rate per second; None if too little time has passed."""
     return round(count / seconds, 1) if seconds >= _LEAST_SECONDS else None
 
 
 def _hit_ratio(now: Iterable[ps_pb2.TableFigures], before: Iterable[ps_pb2.TableFigures]) -> float | None:
-    """Of the last seconds; without pulls since, of all the time."""
+    """Returns the hit ratio of the last seconds; without pulls since, that of all the time."""
     given = [(one.pulled, one.found) for one in now]
     pulled, found = sum(one[0] for one in given), sum(one[1] for one in given)
     for earlier in before:

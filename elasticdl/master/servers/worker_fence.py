@@ -1,16 +1,16 @@
-"""The last word of the parameter servers on a worker that has ended: which of its batches every bucket has had.
+"""Fences a worker that has ended, and asks the parameter servers which of its batches every bucket has applied.
 
-Those are done, though the worker could not say so any more. Nothing more is taken from it. A batch that all buckets
-lack is trained again; one that all have must not be. So the question is asked until it is answered for all buckets.
-Where the worker has ended in the middle of a push, some buckets have had the batch and others have not: it is given to
-another worker, whose push is applied to those that lack it and noted by the others.
+These batches are done, though the worker did not report them. The servers reject its later pushes. A batch that no
+bucket has is trained again; one that all have must not be. So the fence is repeated until it is known for all buckets.
+If the worker ended in the middle of a push, some buckets have the batch and others do not: another worker gets it,
+whose push is applied to the buckets that lack it, and only recorded by the others.
 
 Failure modes
-    A bucket is just being handed over: no server answers for it, and the fence is repeated. A server was lost together
-    with the worker, as with a machine: when the platform has said so, its backups are asked. A server hangs: it is
-    waited for until it is given up as silent, since others cannot push to it either. The model is lost: then nothing of
-    it counts. It takes longer than all that: nothing is credited, what the worker has not reported is trained again,
-    and the audit says that it may count twice.
+    A bucket is in handover: no server answers for it, and the fence is repeated. A server was lost together with the
+    worker, as with a machine: once the platform reports that, its backups are asked. A server hangs: the fence waits
+    until it counts as unresponsive, since no worker can push to it either. The model is lost: its batches do not count.
+    It takes longer than all that: nothing is credited, the unreported batches are trained again, and the audit reports
+    that they may count twice.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class LastWord:
-    """What is to be credited to a worker that has ended, if anything is; or it may have pushed more than it has
-    reported, and how much is unknown.
+    """The batches to credit to a worker that has ended; or the fact that it may have pushed an unknown number more than
+    it has reported.
     """
 
     credit: PushCredit | None = None
@@ -54,7 +54,7 @@ class LastWord:
 
 
 def patience(plan: JobSettings) -> float:
-    """How many seconds it takes until all have answered, or are known to be lost."""
+    """Returns the seconds until all servers have answered, or count as lost."""
     return _PATIENCE_SECONDS + Timeouts.of(plan).server_seconds(replaceable=False)
 
 
@@ -76,7 +76,7 @@ class FencedState(Protocol):
 
 
 class FencedJob(Protocol):
-    """What is needed of the master."""
+    """The part of the master that the fence uses."""
 
     @property
     def state(self) -> FencedState: ...
@@ -93,7 +93,7 @@ class WorkerFence:
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def last_word(self, worker: str) -> LastWord:
-        """On a worker that has ended."""
+        """Returns the last batch of a worker that has ended."""
         state = self._job.state
         generation, deadline = state.generation, math.inf
         heard = ps_pb2.FenceReply()

@@ -69,7 +69,7 @@ class AllReduceService(AllReduceServicer):
         try:
             self._master.do(OpenDataset(announcement=announcement))
         except LedgerError as error:
-            # What is wrong with the data of a job is wrong with the job.
+            # Invalid data of a program fails the job.
             self._master.do(ReportFailure(node="", kind="data", message=str(error), traceback="", lease_id=0))
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.OpenReply(generation=self._master.state.generation)
@@ -164,7 +164,7 @@ class AllReduceService(AllReduceServicer):
         return bool(stands_still) and (not most or seconds < most)
 
     def _stall_limit(self) -> float:
-        """How long a member may make the others wait; 0: forever."""
+        """Returns how long a member may delay the others; 0: indefinitely."""
         plan = self._master.plan
         if not plan.stall_factor:
             return 0.0

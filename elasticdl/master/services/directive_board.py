@@ -1,13 +1,13 @@
-"""Tells each connected node's stream when its directive has changed.
+"""Wakes the stream of each connected node when its directive has changed.
 
-Thousands of nodes may be connected, and most changes of the state (a node joins, one ends) concern few of them or none.
-So one task looks at every change: it builds what all directives have in common once, compares what is each node's own,
-and wakes only the streams that have news. Without it each change woke every stream, and each of them went through all
-X
+Thousands of nodes may be connected, and most changes of the state (a node joins or ends) concern few of them or none.
+So one task looks at every change: it builds the common part of all directives once, compares the part of each node, and
+wakes only the streams with news. Otherwise each change would wake every stream, and each of them would build its whole
+directive.
 
 Failure modes
-    The task runs while a stream is open, and ends with the last one. A stream that waits looks by itself when its time
-    is over, so news that it missed come late and are not lost.
+    The task runs while a stream is open, and ends with the last one. A waiting stream also checks at its timeout, so
+    news that it missed are late and not lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DirectiveStream:
         self._signal = Signal()
 
     def directive(self) -> pb.Directive:
-        """What the node is to do, as of the last change."""
+        """Returns the node's directive as of the last change."""
         self.has_news = False
         return self._board.directive(self._node)
 

@@ -1,4 +1,4 @@
-"""What the master wants of a node, read off the state of the job: the whole of it, every time."""
+"""Derives the directive of a node from the state of the job: the complete desired state, every time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def epoch_ends(epochs: list[dict[str, Any]]) -> list[master_pb2.EpochEnd]:
 
 @dataclass(frozen=True)
 class NodePart:
-    """What may differ between the directives of two nodes."""
+    """The fields that differ between the directives of nodes."""
 
     drain: bool
     leads: bool
@@ -39,7 +39,7 @@ def node_part(state: JobState, name: str, *, leader: str) -> NodePart:
 
 
 def common_directive(state: JobState, *, save_to: str) -> master_pb2.Directive:
-    """What the directives of all nodes have. `save_to`: where a worker that owns the model writes it at the present
+    """Returns the common part of all directives. `save_to`: where a worker that owns the model writes it at the present
     barrier.
     """
     evaluation, barrier = state.evaluation, state.barrier
@@ -51,9 +51,9 @@ def common_directive(state: JobState, *, save_to: str) -> master_pb2.Directive:
         ps_map=state.placing.map.to_wire() if state.placing.map is not None else None,
         restore_from=state.restore_from,
         first_step=state.first_step,
-        cut_wanted=barrier.number if barrier else state.cycle.passed,
-        cut_passed=state.cycle.passed,
-        cut_save_to=save_to if barrier and barrier.save and state.plan.worker_owns_state else "",
+        barrier_requested=barrier.number if barrier else state.cycle.passed,
+        barrier_passed=state.cycle.passed,
+        barrier_save_to=save_to if barrier and barrier.save and state.plan.worker_owns_state else "",
         evaluation=evaluation.number if evaluation and can_evaluate else 0,
         evaluation_step=evaluation.step if evaluation else 0,
         evaluation_to_finish=evaluation.number if evaluation and state.evaluations.waits_for_finisher else 0,

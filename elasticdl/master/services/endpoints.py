@@ -15,7 +15,7 @@ _GRACE_SECONDS = 0.5
 
 
 class Servers:
-    """Made before their ports are known; calls are answered from `start` on."""
+    """The servers, made before their ports are known; calls are answered from `start` on."""
 
     def __init__(self, master: Master, token: str) -> None:
         self.own = new_aio_server(token)

@@ -25,7 +25,7 @@ log = logging.getLogger("elasticdl.master")
 _SECONDS = 0.5
 # A status of a thousand workers takes milliseconds: at most this share of the master's time.
 _SHARE = 0.01
-# Of what workers record beside the loss.
+# The maximal number of scalars of workers besides the loss.
 _MOST_SCALARS = 20
 
 
@@ -70,7 +70,7 @@ class HistoryWriter:
 
 
 def _read(path: Path) -> list[Entry]:
-    """Of the masters before this one, after a line that the last of them may not have finished."""
+    """Reads the history of previous masters, whose last line may be incomplete."""
     try:
         with path.open("r+") as file:
             text = file.read()

@@ -89,7 +89,7 @@ class MasterService(MasterServicer):
                     worker=request.node,
                     generation=request.generation,
                     seen_generation=request.seen_generation,
-                    barrier=request.cut,
+                    barrier=request.barrier,
                     sizes=dict(request.sizes),
                     epochs_ended=[
                         {"epoch": e.epoch, "metrics": dict(e.metrics), "loss": e.loss}
@@ -116,7 +116,7 @@ class MasterService(MasterServicer):
             self._fail_data(request.node, error)
             lost = [s.lease_id for s in request.shards]
         log.info(
-            "%s has reported %d shards; %d are not its own any more.",
+            "%s has reported %d shards; %d of them are lost.",
             request.node,
             len(request.shards),
             len(lost),
@@ -263,20 +263,20 @@ class MasterService(MasterServicer):
         try:
             self._master.do(TruncateLease(worker=request.node, lease_id=request.lease_id, end=request.end))
         except LostLease:
-            log.debug("%s gave up a part of a shard that it does not hold any more.", request.node)
+            log.debug("Ignoring %s, which gave up a part of a shard that it does not hold", request.node)
         return pb.TruncateReply()
 
-    # -- cuts and evaluations --------------------------------------------------------------------------------
+    # -- barriers and evaluations -------------------------------------------------------------------------------
 
-    async def ReachCut(self, request: pb.ReachCutRequest, context: Context) -> pb.ReachCutReply:
+    async def ReachBarrier(self, request: pb.ReachBarrierRequest, context: Context) -> pb.ReachBarrierReply:
         await self._check_member(request.node, context)
         await self._master.hear(request.node)
         if request.error:
-            self._master.do(FailCheckpoint(barrier=request.cut, message=request.error))
-            return pb.ReachCutReply()
+            self._master.do(FailCheckpoint(barrier=request.barrier, message=request.error))
+            return pb.ReachBarrierReply()
         files = [SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in request.files]
-        self._master.do(ReachBarrier(worker=request.node, barrier=request.cut, files=files))
-        return pb.ReachCutReply()
+        self._master.do(ReachBarrier(worker=request.node, barrier=request.barrier, files=files))
+        return pb.ReachBarrierReply()
 
     async def ReportEvaluation(
         self, request: pb.ReportEvaluationRequest, context: Context
@@ -342,7 +342,7 @@ class MasterService(MasterServicer):
         return pb.ScaleReply(message=result.message, ignored_victims=result.ignored_victims)
 
     async def Stop(self, request: pb.StopRequest, context: Context) -> pb.StopReply:
-        log.info("Asked to stop: %s", request.reason)
+        log.info("Stopping on request: %s", request.reason)
         self._master.do(StopJob(reason=request.reason or "asked to"))
         return pb.StopReply()
 

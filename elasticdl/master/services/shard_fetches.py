@@ -1,4 +1,4 @@
-"""By whom leased shards were fetched: a report at the port without a token says of itself only which shard it is for.
+"""The fetcher of each leased shard: a report at the port without a token names only its shard.
 
 It is accepted from the connection that fetched the shard, or from a new one of the same address, which may be the same
 program after a reconnection. It is rejected from another address and from the connection of another worker. Programs
@@ -32,7 +32,7 @@ class ShardFetches:
         self._connections[worker] = peer
 
     def note_fetched(self, leases: Iterable[int], peer: str) -> None:
-        """Shards that were given out without a token; again, to a call that was repeated over a new connection."""
+        """Notes shards that were leased without a token; again, to a call that was repeated over a new connection."""
         for lease in leases:
             fetched_by = self._fetched_by.setdefault(lease, peer)
             # Another address can repeat the call, too.

@@ -1,9 +1,9 @@
-"""The data-shard calls of `elasticai_api`, the public package's and what ours adds, served from the ledger.
+"""The data-shard calls of `elasticai_api`, the public package's and ours, served from the ledger.
 
-The public client cannot wait: whatever is not a shard ends its loop. So a worker for which there is nothing now is held
-until there is something, or until it may end (`ProgramData.may_end`). It cannot say who it is either when it reports:
-the holder of the shard is meant. And it calls an error what is not an answer, and repeats it for minutes; so nonsense
-is answered politely, and written to the log.
+The public client cannot wait: any reply without a shard ends its loop. So the call of a worker without a shard is held
+until there is one, or until the worker may exit (`ProgramData.may_end`). Its reports do not name their sender: the
+holder of the shard counts. And it treats every failed call as an error, and repeats it for minutes; so invalid calls
+get a valid reply, and a line in the log.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _REMAINDERS = ("", "fill", "drop")
 # As in the public package: what a data set is called if the program gives it no name.
 _UNNAMED = {pb.EVALUATION: "_EDL_DEFAULT_EVALUATION_DATA"}
 _UNNAMED_TRAINING = "_EDL_DEFAULT_TRAINING_DATA"
-# What the public package takes for "the training goes on".
+# The reply by which the public package continues to train.
 _TRAINING_GOES_ON = 1
 
-# Of data sets without a token: each is in the journal.
+# The maximal number of data sets without a token: each is in the journal.
 _MOST_DATASETS, _LONGEST_NAME = 100, 1000
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -102,7 +102,7 @@ class ShardService(MasterServicer, ProgressServicer):
         if known == announcement:
             return _EMPTY
         if known is not None and known.size == announcement.size:
-            log.warning("%s has been announced before; what the first one said counts: %s.", name, known)
+            log.warning("Ignoring another announcement of %s; the first one counts: %s", name, known)
             return _EMPTY
         try:
             self._master.do(OpenDataset(announcement=announcement))
@@ -112,7 +112,7 @@ class ShardService(MasterServicer, ProgressServicer):
         return _EMPTY
 
     async def _refuse(self, context: Context, message: str) -> None:
-        """What is wrong with the data of a job is wrong with the job."""
+        """Fails the job for invalid data, and refuses the call."""
         self._master.do(ReportFailure(node="", kind="data", message=message, traceback="", lease_id=0))
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
 
@@ -167,7 +167,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 return []
 
     def _note_call(self, worker: str) -> None:
-        """Of a node of the job: other names, as long as a message may be, are not kept."""
+        """Notes a call of a node of the job; other names, which may be long, are not kept."""
         if worker in self._master.state.roster.nodes:
             self._master.detector.program_reported(worker, self._master.clock())
 
@@ -190,7 +190,7 @@ class ShardService(MasterServicer, ProgressServicer):
         return leases
 
     def _note_fetched(self, leases: list[int], context: Context) -> None:
-        """With the token a report says who makes it."""
+        """Notes who has fetched shards. With the token, a report names its sender."""
 
     def _note_separate_models(self, dataset: str, worker: str) -> None:
         """Once, when a second worker gets training data: shards divide data, and combine no models."""
@@ -212,7 +212,7 @@ class ShardService(MasterServicer, ProgressServicer):
     # -- what was forgotten ----------------------------------------------------------------------------------
 
     async def _ask_to_tell(self, worker: str, context: Context) -> None:
-        """What a worker says of its shards is understood only when those are known."""
+        """Asks a worker for its memory of shards, before its reports can be understood."""
         await self._master.list_nodes()
         if self._master.state.reclaim.waits_for(worker) and not self._master.state.outcome:
             await context.abort(
@@ -248,9 +248,7 @@ class ShardService(MasterServicer, ProgressServicer):
                 ],
             )
         )
-        log.info(
-            "%s has reported %d shards; %d are not its own any more.", worker, len(request.shards), len(lost)
-        )
+        log.info("%s has reported %d shards; %d of them are lost.", worker, len(request.shards), len(lost))
         return progress_pb.ProgressReply(lost=lost)
 
     # -- reports ---------------------------------------------------------------------------------------------
@@ -277,11 +275,11 @@ class ShardService(MasterServicer, ProgressServicer):
             log.warning(
                 "Shard %d was reported and %s.",
                 task,
-                "is not leased any more" if given else "never given out",
+                "is not leased any more" if given else "never leased",
             )
             return
         if error:
-            log.warning("%s could not do shard %d: %s", lease.worker, task, error)
+            log.warning("%s failed on shard %d: %s", lease.worker, task, error)
             self._master.do(FailShard(lease_id=task, message=error))
             return
         batch = state.ledger.spec(lease.dataset).batch_size
@@ -368,7 +366,7 @@ class ShardService(MasterServicer, ProgressServicer):
     ) -> pb.GetDatasetEpochResponse:
         name = request.dataset_name or _UNNAMED_TRAINING
         known = name in self._master.state.data.announced
-        # Counted from 1, as the public package's masters do; 0 before anything was given out.
+        # Counted from 1, as the public package's masters do; 0 before the first lease.
         return pb.GetDatasetEpochResponse(epoch=self._master.state.ledger.epochs_begun(name) if known else 0)
 
     async def get_shard_checkpoint(
@@ -469,7 +467,9 @@ class PublicShardService(ShardService):
     async def report_shard_checkpoint(
         self, request: pb.ShardCheckpoint, context: Context
     ) -> pb.ReportShardCheckpointResponse:
-        """What is done according to a checkpoint is not trained here. The audit says so: it may be a stranger's."""
+        """Counts samples that a checkpoint lists as done without training them here. The audit reports it, since the
+        caller may be a stranger.
+        """
         reply = await super().report_shard_checkpoint(request, context)
         if reply.success:
             self._master.do(AddRemarks(remarks=[RESTORED]))

@@ -1,9 +1,9 @@
 """The trace of a job: job → epoch → shard, and resizes beside the epochs.
 
-Follows the commands that change the job's state. A span is passed on when it ends, so what is open is a job, an epoch
+Follows the commands that change the job's state. A span is exported when it ends, so the open ones are a job, an epoch
 for each data set, a resize, and a shard for each lease. Ids of the job and of epochs are computed from the run, and
-their beginnings are kept in a file: a master that is started again continues the trace. What its predecessor had not
-sent is missing (shards of the last seconds).
+their beginnings are kept in a file: a restarted master continues the trace. Spans that its predecessor had not sent are
+missing (shards of the last seconds).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Epoch:
     span_id: int
     number: int
     start: int
-    # Of the last shard that ended in it.
+    # The end of the last shard in it.
     end: int
     shards: int = 0
 

@@ -1,4 +1,4 @@
-"""What a trace of a job consists of, before any library has a part in it."""
+"""The parts of a job's trace, independent of any library."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 KEY_TAG = "elasticdl.run"
 STATE_TAG = "elasticdl.state"
-# Of older servers; newer ones accept more.
+# Limits of older servers; newer ones accept more.
 _LONGEST_PARAM = 500
 _LONGEST_TAG = 5000
 _UNNAMEABLE = re.compile(r"[^\w\-./ ]", re.ASCII)

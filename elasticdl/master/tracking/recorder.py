@@ -33,7 +33,7 @@ _LONGEST_REASON = 300
 
 
 class Recorder:
-    """One run on one tracker. A sink of scalars (`ScalarSink`)."""
+    """A run on a tracker. A sink of scalars (`ScalarSink`)."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Recorder:
     # -- blocking --------------------------------------------------------------------------------------------
 
     def wait(self, timeout_seconds: float) -> None:
-        """After `end`: waits until everything is sent, and gives up what is not sent by then.
+        """Waits after `end` until everything is sent, and discards the rest at the timeout.
 
         A tracker that is slow and reports no error has a minute more: it may have been opened a moment ago.
         """

@@ -1,4 +1,4 @@
-"""What a run on a tracker says of its job: the flags that differ from their defaults, and what the job is.
+"""The description of a job in its run on a tracker: the flags that differ from their defaults, and the kind of job.
 
 A tracking server is read by others than the job's folder is. So nothing is recorded that may be a secret: no
 variables, no pod fields, no arguments of data readers (accounts of databases), no job command (`TOKEN=... python

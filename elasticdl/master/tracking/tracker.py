@@ -25,7 +25,7 @@ class TrackerError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a run is called and what is known of it from the start."""
+    """The name of a run, and its properties that are known from the start."""
 
     name: str
     # Unique for every job, the same for every master and attempt of it.
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """How the job ended: succeeded, failed or stopped."""
+    """The end of a job: succeeded, failed or stopped."""
 
     state: str
     tags: Mapping[str, str]

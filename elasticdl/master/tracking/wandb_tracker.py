@@ -39,7 +39,7 @@ class WandbTracker:
         import wandb
 
         settings = wandb.Settings(
-            # Of the job, not of the master's process: its output, its source tree, its memory.
+            # Settings for the job, not for the master's process: no output, no source tree, no memory.
             console="off",
             disable_code=True,
             disable_git=True,

@@ -36,7 +36,7 @@ _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EE
 
 @dataclass(frozen=True, kw_only=True)
 class DataJob:
-    """What is to be made."""
+    """The data to generate."""
 
     out_dir: Path
     split_count: int
@@ -129,7 +129,7 @@ class DataJob:
     def _publish(self, part: Path, name: str) -> None:
         target = self.out_dir / name
         if target.exists():
-            # Of a run that was killed; the mark says that nothing counts on it yet.
+            # Left by a killed run; the mark says that nothing depends on it yet.
             old = self._part()
             target.rename(old / name)
             shutil.rmtree(old)
@@ -193,7 +193,7 @@ def read_data_job(environment: Mapping[str, str]) -> DataJob:
 
 
 def check_volume(out_dir: Path, *, root: Path = Path("/"), mounts: Path = Path("/proc/mounts")) -> None:
-    """In a container: raises `UserError` if OUT_DIR is on no volume, where the data would be lost with the container.
+    """Raises `UserError` in a container whose OUT_DIR is on no volume: the data would be lost with the container.
 
     The YAML that the guide prints mounts the claim at /mnt and writes to /home/work/mfs.
     """

@@ -1,4 +1,4 @@
-"""Which nodes a job has: views of them, and the decisions that follow.
+"""The nodes of a job: views of them, and the decisions that follow.
 
 `Membership` is the seam between pods and processes of one machine. The decisions are pure: members in, answer out.
 """
@@ -26,7 +26,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One node as its platform reports it; `uid` changes when it is replaced."""
+    """A node as its platform reports it; `uid` changes when it is replaced."""
 
     uid: str
     name: str
@@ -66,7 +66,9 @@ class Quorum:
 
 
 def find_quorum(members: Iterable[Member], *, wanted: int) -> Quorum | None:
-    """None while some are not running. Raises `UserError` if there are more nodes than the job counts on."""
+    """Returns the quorum, or None while some nodes are not running. Raises `UserError` if there are more nodes than the
+    job expects.
+    """
     active = [each for each in members if each.phase in (Phase.PENDING, Phase.RUNNING)]
     if len(active) > wanted:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a node needs of the network: its interface and free ports."""
+"""The network interface of a node, and its free ports."""
 
 from __future__ import annotations
 

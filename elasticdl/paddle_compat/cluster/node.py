@@ -1,4 +1,4 @@
-"""One node of a job: waits for the others, starts its parameter servers and its trainer, and watches over them.
+"""A node of a job: waits for the others, starts its parameter servers and its trainer, and watches over them.
 
 An attempt is one quorum of members. When a member is lost the others kill their processes, wait until it has been
 replaced, and continue from the newest complete pass; their pods stay. Before each attempt the nodes meet at a barrier
@@ -63,7 +63,7 @@ _MISPLACED = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """How often a node looks, and how long it waits."""
+    """The polling interval of a node, and its timeouts."""
 
     poll_seconds: float = 0.1
     members_seconds: float = 1.0
@@ -410,7 +410,7 @@ def tail(path: Path, lines: int = 15) -> str:
 
 
 def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
-    """What `start_paddle.py` runs: the node that the variables of the guide describe."""
+    """Runs the node that the variables of the guide describe, for `start_paddle.py`."""
     logging.basicConfig(level=logging.INFO, format="[%(levelname)s %(asctime)s %(name)s] %(message)s")
     given = os.environ if environment is None else environment
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

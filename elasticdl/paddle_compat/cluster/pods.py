@@ -76,7 +76,7 @@ class JobPods:
         ]
 
     def parallelism(self) -> int | None:
-        """What the Job says. None if this account may not read Jobs."""
+        """Returns the parallelism of the Job. None if this account may not read Jobs."""
         name = urllib.parse.quote(self.job_name)
         try:
             job = self._get(f"/apis/batch/v1/namespaces/{self.access.namespace}/jobs/{name}")

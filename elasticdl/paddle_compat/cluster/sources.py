@@ -34,7 +34,7 @@ UNKNOWN_WORD = "<unk>"
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Of generated data."""
+    """The sizes of generated data."""
 
     reviews: int = 6000
     words: int = 500
@@ -196,7 +196,7 @@ def read_reviews(origin: str) -> list[str]:
 
 
 def read_ratings(origin: str) -> dict[str, str]:
-    """From a folder or a zip archive, as MovieLens publishes it."""
+    """Reads ratings from a folder or a zip archive, as MovieLens publishes it."""
     wanted = ("movies.dat", "users.dat", "ratings.dat")
     with _fetched(origin) as path:
         if path.is_dir():

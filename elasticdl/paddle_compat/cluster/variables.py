@@ -35,7 +35,7 @@ _PORTS_BEHIND = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Variables:
-    """What a Job of the guide says in its `env`."""
+    """The variables in the `env` of a Job of the guide."""
 
     job_name: str
     job_path: Path
@@ -64,7 +64,9 @@ class Variables:
 
     @property
     def ports(self) -> range:
-        """Those that a node needs free: dense, sparse (reserved; Paddle 2.6 serves both on one), and the trainer's."""
+        """Returns the ports that a node needs: dense, sparse (reserved; Paddle 2.6 serves both on one), and the
+        trainer's.
+        """
         return range(self.port, self.port + self.ports_num + self.ports_num_sparse + _PORTS_BEHIND)
 
     @property

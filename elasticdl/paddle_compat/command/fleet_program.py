@@ -71,7 +71,7 @@ def build(configuration: Configuration, provider: Provider, optimizer: Any, *, s
 
 
 def distribute(configuration: Configuration, provider: Provider, *, seed: int = 1) -> Built:
-    """For the role that the environment describes."""
+    """Builds the program of the role that the environment describes."""
     # Paddle would look for its servers every 3 seconds; `wait_for_servers` does it more often.
     os.environ["FLAGS_LAUNCH_BARRIER"] = "0"
     paddle.enable_static()

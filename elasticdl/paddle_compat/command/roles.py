@@ -63,7 +63,7 @@ def server_variables(arguments: Arguments, address: str, port: int) -> dict[str,
 
 
 def wait_for_servers(endpoints: list[str]) -> None:
-    """Until all of them accept connections; the node ends this process if they never do."""
+    """Waits until all servers accept connections; the node kills this process if they never do."""
     waiting = list(endpoints)
     said = False
     while waiting:

@@ -97,7 +97,7 @@ class Alone:
 
 
 class WithServers:
-    """One of several trainers on Paddle's parameter servers."""
+    """One of several trainers with Paddle's parameter servers."""
 
     def __init__(self, *, number: int, count: int, is_synchronous: bool) -> None:
         from elasticdl.paddle_compat.command.fleet_program import Parameters

@@ -1,4 +1,4 @@
-"""What a configuration describes while it runs: layers, settings, data sources, outputs.
+"""The graph that a configuration describes while it runs: layers, settings, data sources, outputs.
 
 Layers are descriptions first. Whether a data layer has ids, vectors or sequences is known only when the data provider
 has been loaded, after the configuration; the program is built then, from the outputs backwards.
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """What a layer computes for a batch.
+    """The output of a layer for a batch.
 
     `tensor` is [batch, size], or [batch, steps, size] with `mask` [batch, steps] for sequences. With `is_ids` it has
     ids without the last axis; with `weights` it is a sparse vector: ids and their values, [batch, entries].
@@ -32,7 +32,7 @@ Build = Callable[[Any, "LayerOutput", Sequence[Value]], Value]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LayerOutput:
-    """One layer of a configuration; `build` makes its operators."""
+    """A layer of a configuration; `build` makes its operators."""
 
     name: str
     kind: str

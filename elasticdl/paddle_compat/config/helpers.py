@@ -120,7 +120,7 @@ def _evaluator(*given: Any, **options: Any) -> None:
 
 
 def names() -> dict[str, Any]:
-    """What `from paddle.trainer_config_helpers import *` brings."""
+    """Returns the names that `from paddle.trainer_config_helpers import *` imports."""
     public = {name: value for name, value in vars(attributes).items() if name[0].isupper() and name != "Any"}
     public.update({name: getattr(layers, name) for name in layers.__all__})
     for function in (settings, define_py_data_sources2, get_config_arg, outputs, inputs):

@@ -32,7 +32,7 @@ from elasticdl.paddle_compat.config.graph import LayerOutput, Value, current, re
 Layers = LayerOutput | Sequence[LayerOutput]
 # Subtracted where a step is padding, so that it never is the largest.
 _FAR = 1e9
-# Of a recurrent cell.
+# The number of gates of a recurrent cell.
 _GATES = {"LSTM": 4, "GRU": 3}
 _CELL_ACTIVATIONS = {"act": TanhActivation, "gate_act": SigmoidActivation, "state_act": TanhActivation}
 
@@ -56,7 +56,7 @@ class ProgramBuilder:
         return self._parameter(attribute.name or name, shape, initializer, attribute)
 
     def bias(self, name: str, size: int, attribute: ParameterAttribute | bool | None) -> Any:
-        """None if the layer has none."""
+        """Makes the bias of a layer. Returns None if it has none."""
         if attribute is False:
             return None
         given = attribute if isinstance(attribute, ParameterAttribute) else ParameterAttribute()
@@ -104,7 +104,7 @@ def _several(layers: Layers) -> list[LayerOutput]:
 
 
 def _finished(layer: LayerOutput) -> LayerOutput:
-    """What a `with mixed_layer(…) as m` has described, if it is one."""
+    """Returns the output of a finished `with mixed_layer(…) as m`, or the layer itself."""
     if not isinstance(layer, MixedLayer):
         return layer
     if layer.layer is None:
@@ -420,7 +420,7 @@ def maxid_layer(input: LayerOutput, name: str | None = None, **_: Any) -> LayerO
 
 @dataclass(frozen=True, kw_only=True)
 class Projection:
-    """One summand of a mixed layer."""
+    """A summand of a mixed layer."""
 
     origin: LayerOutput
     size: int

@@ -96,7 +96,7 @@ def _error_rate(cost: LayerOutput, values: Mapping[int, Value]) -> Any | None:
 
 
 def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
-    """On servers a rule that they lack is replaced with Adam."""
+    """Makes the optimizer. On servers, a rule that they lack is replaced with Adam."""
     method = settings.learning_method
     name = method.name if method else "momentum"
     options = dict(method.options) if method else {}

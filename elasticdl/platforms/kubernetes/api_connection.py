@@ -41,7 +41,7 @@ log = logging.getLogger("elasticdl.platforms")
 # With jitter, so that clients of a server that restarts do not all retry at once.
 _BACKOFF = Backoff(initial_seconds=0.1, max_seconds=5.0, jitter=0.5)
 _ERROR_INSIDE = 500
-# What API servers say when a role lacks a right; admission controllers have words of their own.
+# The text of API servers when a role lacks a right; admission controllers use other texts.
 _NO_RIGHT = " cannot "
 # And of quotas: they are used up, or have not been computed yet.
 _QUOTA = ("exceeded quota:", "failed quota:", "insufficient quota to", "status unknown for quota:")
@@ -93,7 +93,7 @@ class Pauses:
 
 
 class ApiConnection:
-    """One API server and the credentials for it. To be used inside one event loop."""
+    """A connection to an API server with credentials, inside one event loop."""
 
     def __init__(
         self, access: Access, *, patience: float, clock: Callable[[], float] = time.monotonic
@@ -105,7 +105,7 @@ class ApiConnection:
         self._clock = clock
         # Whether a watch can begin with all objects. None: not asked yet.
         self.streams_lists: bool | None = None
-        # Of the last response with a date: its time by the server's clock and by ours.
+        # The time of the last response with a date, by the server's clock and by ours.
         self._server_time: tuple[float, float] | None = None
 
     async def close(self) -> None:
@@ -180,8 +180,8 @@ class ApiConnection:
     async def stream(
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[ResponseStream]:
-        """One response, read while it arrives. Repeated only with renewed credentials; raises `TransportError` when the
-        connection breaks.
+        """Yields a response while it arrives. Repeats the request only with renewed credentials; raises
+        `TransportError` when the connection breaks.
         """
         is_renewed = False
         async with contextlib.AsyncExitStack() as responses:
@@ -207,7 +207,7 @@ class ApiConnection:
             self._server_time = email.utils.parsedate_to_datetime(date).timestamp(), self._clock()
 
     def _renew(self) -> bool:
-        """After a 401: whether there may be newer credentials."""
+        """Renews credentials after a 401. Returns whether they may be newer."""
         if self._identity.certified:
             self._transport.reconnect()
         return self._identity.renew()

@@ -26,7 +26,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As documents have it in `apiVersion`."""
+        """Returns the value of `apiVersion` in documents."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, *, namespace: str, name: str = "", subresource: str = "") -> str:

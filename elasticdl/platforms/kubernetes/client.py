@@ -52,12 +52,12 @@ __all__ = [
 
 Subresource = Literal["", "status", "scale"]
 
-# What kubectl asks for at once, too: an answer of some megabytes at most.
+# kubectl's page size, too: a response of some megabytes at most.
 _PAGE_SIZE = 500
 _EXPIRED = 410
 # The first release in which servers have WatchList turned on.
 _STREAMS_LISTS = (1, 32)
-# What a request writes, by subresource.
+# The part of an object that a request writes, by subresource.
 _PARTS_OF: dict[Subresource, tuple[str, ...]] = {
     "": ("data", "spec"),
     "status": ("status",),
@@ -73,7 +73,7 @@ class Listing:
 
 
 class Cluster:
-    """One namespace of a cluster, or all of them. To be used inside one event loop."""
+    """A namespace of a cluster, or all of them, inside one event loop."""
 
     def __init__(
         self, access: Access, *, patience: float, clock: Callable[[], float] = time.monotonic
@@ -87,12 +87,12 @@ class Cluster:
 
     @classmethod
     def connect(cls, *, namespace: str = "", context: str = "", patience: float = 15.0) -> Cluster:
-        """By kubectl's configuration, or by the pod's own account. Sends no request yet."""
+        """Connects with kubectl's configuration, or with the pod's own account. Sends no request yet."""
         return cls(find_access(namespace=namespace, context=context), patience=patience)
 
     @classmethod
     def inside(cls, *, patience: float) -> Cluster:
-        """By the pod's own account, whatever configurations of kubectl there are."""
+        """Connects with the pod's own account, whatever configurations of kubectl there are."""
         return cls(inside_access(), patience=patience)
 
     def in_namespace(self, namespace: str) -> Cluster:
@@ -324,7 +324,7 @@ class Cluster:
     async def stream(
         self, path: str, query: Mapping[str, str], *, read_seconds: float | None
     ) -> AsyncIterator[ResponseStream]:
-        """One response, read while it arrives. Raises `ClusterError`, and `TransportError` when the connection breaks;
+        """Yields a response while it arrives. Raises `ClusterError`, and `TransportError` when the connection breaks;
         not repeated.
         """
         async with self._connection.stream(path, query, read_seconds=read_seconds) as response:

@@ -34,7 +34,7 @@ class Credentials:
         return cls(token=secrets.token_urlsafe(32), ca_crt=ca_crt, tls_crt=tls_crt, tls_key=tls_key)
 
     def files(self) -> dict[str, str]:
-        """By the names that they have in the job's Secret and in its folder in the pods."""
+        """Returns the files by their names in the job's Secret and in its folder in the pods."""
         return {
             "token": self.token,
             "ca.crt": self.ca_crt,

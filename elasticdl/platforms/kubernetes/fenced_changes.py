@@ -62,8 +62,8 @@ class FencedChanges:
             await pauses.wait(asks_for)
 
     async def insist(self, change: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """As `apply`, through errors and, for a minute, through refusals: without it, a node that is not stopped
-        would be waited for indefinitely.
+        """Applies a change and repeats it after errors and, for a minute, after refusals: without it, a node that is
+        not stopped would be waited for indefinitely.
         """
         pauses, begun = Pauses(patience=math.inf), self._clock()
         while True:

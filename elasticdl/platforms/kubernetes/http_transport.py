@@ -38,7 +38,7 @@ class TransportError(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Response:
     status: int
-    # What the status line says beside the number.
+    # The text of the status line after the number.
     phrase: str
     # By name in lower case.
     headers: Mapping[str, str]

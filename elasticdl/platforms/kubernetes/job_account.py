@@ -54,7 +54,7 @@ def _rules(spec: JobSpec) -> list[Document]:
 
 
 def _service_names(spec: JobSpec) -> list[str]:
-    """Of the job's Services, or none if there is no bound to their number."""
+    """Returns the names of the job's Services, or none if their number is unlimited."""
     nodes, is_program = spec.nodes, spec.program == "command"
     places = {"ps": nodes.num_ps if is_program else nodes.range_of("ps")[1] if nodes.num_ps else 0}
     if spec.addressed:

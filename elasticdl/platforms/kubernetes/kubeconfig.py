@@ -1,4 +1,4 @@
-"""Which cluster, and who we are there: read from the files that kubectl reads, or from the pod we run in.
+"""The cluster and the account to use, read from the files that kubectl reads, or from the pod we run in.
 
 The same rules as kubectl's: the files of $KUBECONFIG together (the first that says something counts), else
 ~/.kube/config; inside a pod without either, the pod's own service account. Credentials are files, texts or a program
@@ -35,7 +35,7 @@ _PLUGIN_SECONDS = 60.0
 # Under this name a cluster's entry holds what only its plugin understands.
 _PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
-# What a configuration may say beside, and how else to say it.
+# Unsupported entries of a configuration, and their alternatives.
 _NOT_HEEDED = {
     "cluster": {"proxy-url": "Name the proxy in the variable HTTPS_PROXY."},
     "user": dict.fromkeys(
@@ -46,7 +46,7 @@ _NOT_HEEDED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """How to reach a cluster's API server."""
+    """The address of a cluster's API server, and how to authenticate there."""
 
     server: str
     namespace: str
@@ -59,7 +59,7 @@ class Access:
 
 @dataclass(kw_only=True)
 class Identity:
-    """What is sent with every request to say who asks."""
+    """The credentials that are sent with every request."""
 
     token: str = ""
     token_file: Path | None = None
@@ -85,7 +85,9 @@ class Identity:
             return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def _read(self, file: Path) -> None:
-        """What was read before is good for a while yet: it is kept, and the file read again with the next request."""
+        """Reads the credentials. After a failure the old ones, still valid for a while, are kept, and the next request
+        reads again.
+        """
         try:
             found = _text_of(file).strip()
         except UserError as error:
@@ -97,7 +99,7 @@ class Identity:
             self.token, self._read_at = found, time.monotonic()
 
     def renew(self) -> bool:
-        """After a refusal: whether there may be something newer to try with."""
+        """Renews credentials after a refusal. Returns whether they may be newer."""
         self._read_at = -1e9
         self._asked = False
         return self.plugin is not None or self.token_file is not None
@@ -108,7 +110,7 @@ class Plugin:
     """A program that prints credentials, as the entry of a user in kubectl's configuration describes it."""
 
     entry: Mapping[str, Any]
-    # What a path in the entry is relative to.
+    # The folder that paths in the entry are relative to.
     folder: Path
     cluster: Mapping[str, Any]
     # Takes a certificate, if the program prints one.
@@ -227,7 +229,7 @@ def _those_there(paths: list[Path]) -> list[Path]:
 
 
 def inside_access(*, namespace: str = "", environment: Mapping[str, str] | None = None) -> Access:
-    """By the account of the pod that this is, and by nothing else. Raises `UserError` if there is none."""
+    """Returns the access of the account of this pod, and of nothing else. Raises `UserError` if there is none."""
     given = os.environ if environment is None else environment
     if not (host := given.get("KUBERNETES_SERVICE_HOST", "")):
         raise UserError("This is not in a pod: KUBERNETES_SERVICE_HOST is not set.")

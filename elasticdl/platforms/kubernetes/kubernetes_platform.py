@@ -262,7 +262,7 @@ class KubernetesPlatform(Platform):
         return is_over or await self._create(request)
 
     async def _placed(self, request: NodeRequest) -> NodeRequest:
-        """With what only this platform knows: the files of its credentials, and its address."""
+        """Adds to a request the files of its credentials, and its address, which only this platform knows."""
         number = int(request.name.rpartition("-")[2])
         is_server = self._spec.program == "definition" and request.role == "ps"
         environment = {**request.environment, **secret_files(self._spec, serves=is_server)}
@@ -305,9 +305,7 @@ class KubernetesPlatform(Platform):
                 self._see(change.document, change.gone)
 
     def _miss(self, name: str) -> None:
-        """Its pod was created before all were listed, and is not among them: it was deleted while the watch
-        was broken.
-        """
+        """Reports a node whose pod is missing in the list of all pods: it was deleted while the watch was broken."""
         self._table.note_no_pod(name)
         self._end(
             NodeStatus(
@@ -362,8 +360,8 @@ class KubernetesPlatform(Platform):
         return status
 
     def _blame_machine(self, status: NodeStatus) -> NodeStatus:
-        """Where others of its role have begun, with the same image and command, a node that cannot start has met a
-        faulty machine: another one may do.
+        """Blames the machine for a node that cannot start if others of its role have, with the same image and command:
+        another machine may work.
         """
         cannot_start = status.reason is EndReason.CANNOT_START
         if status.phase is NodePhase.RUNNING or (status.exit_code is not None and not cannot_start):

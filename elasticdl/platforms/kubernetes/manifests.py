@@ -1,4 +1,4 @@
-"""What a job is on Kubernetes, beside its pods: pure functions from a JobSpec to documents.
+"""The objects of a job on Kubernetes besides its pods: pure functions from a JobSpec to documents.
 
 The job itself is a ConfigMap, the *job record* (`elasticdl.jobs.job_record`). It owns everything else, so deleting it
 removes the job.

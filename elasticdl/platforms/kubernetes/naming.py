@@ -1,4 +1,4 @@
-"""What the objects of a job are called on Kubernetes, and the labels by which they are found."""
+"""The names of a job's objects on Kubernetes, and the labels that select them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB_ROLE = "job"
 MASTER_PORT = 50001
 # The public client of `elasticai_api`: data shards and nothing else.
 SHARDS_PORT = 50002
-# Of everything else that listens.
+# The port of all other servers.
 NODE_PORT = 50010
 
 # The names of services become names in a DNS.
@@ -26,7 +26,7 @@ _LONGEST_SERVICE_NAME = 63
 
 
 def master_port(spec: JobSpec) -> int:
-    """Of the master's service. The port of its pod is the same for all."""
+    """Returns the port of the master's service. The port of its pod is the same for all jobs."""
     return spec.cluster.master_port or MASTER_PORT
 
 
@@ -35,12 +35,12 @@ def shards_port(spec: JobSpec) -> int:
 
 
 def record_name(job: str) -> str:
-    """Of the ConfigMap that is the job, and of its Secret and its first NetworkPolicy."""
+    """Returns the name of a job's record, and of its Secret and its first NetworkPolicy."""
     return f"elasticdl-{job}"
 
 
 def master_name(job: str) -> str:
-    """Of the master's pod."""
+    """Returns the name of the master's pod."""
     return f"elasticdl-{job}-master"
 
 
@@ -49,14 +49,14 @@ def master_service_name(job: str) -> str:
 
 
 def pod_name(spec: JobSpec, node: str) -> str:
-    """Of a node such as "worker-3"."""
+    """Returns the name of the pod of a node such as "worker-3"."""
     if spec.program == "command":
         return f"{spec.job_name}-edljob-{node}"
     return f"elasticdl-{spec.job_name}-{node}"
 
 
 def place_service_name(spec: JobSpec, role: str, place: int) -> str:
-    """Of what has the same address whichever pod is there."""
+    """Returns the name of the Service of a place, which has the same address for every pod there."""
     return _short(pod_name(spec, f"{role}-{place}"))
 
 
@@ -78,7 +78,7 @@ def node_of(pod: dict[str, object]) -> str:
 
 
 def place_of(pod: dict[str, object]) -> int | None:
-    """Which of the places of its role a pod was made for."""
+    """Returns the place of its role that a pod was made for."""
     number = _labels_of(pod).get(PLACE_LABEL, "").rpartition("-")[2]
     return int(number) if number.isdigit() else None
 

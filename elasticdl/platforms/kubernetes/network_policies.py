@@ -1,4 +1,4 @@
-"""What the pods of a job may connect to, and who may connect to them: NetworkPolicies, as pure functions of a JobSpec.
+"""The allowed connections from and to the pods of a job: NetworkPolicies, as pure functions of a JobSpec.
 
 In: pods of the job. Out: pods of the job, DNS, and the targets of `--egress`. Pods that have an account of the cluster
 (the master, and others by `--cluster_spec`) also reach API servers. The addresses of these are not known here, and
@@ -24,7 +24,7 @@ from elasticdl.platforms.platform import MASTER_ROLE
 Document = dict[str, Any]
 
 _DNS_PORT = 53
-# Of services in front of API servers, and of kubeadm, minikube and MicroK8s behind them.
+# The ports of services in front of API servers, and of kubeadm, minikube and MicroK8s behind them.
 _API_PORTS = (443, 6443, 8443, 16443)
 
 

@@ -1,4 +1,4 @@
-"""What is known of a job's nodes and their pods, and who is informed of changes.
+"""The state of a job's nodes and their pods, and the watchers that are informed of changes.
 
 Ended nodes are kept, also after their pods are deleted: the newest thousand of those, so that a job that is preempted
 for weeks does not grow. The state of all nodes is here; what to do about it is decided by `kubernetes_platform`.
@@ -31,7 +31,7 @@ class NodeTable:
         # Nodes whose pods this process has created, and those whose pods the watch has shown.
         self._created: set[str] = set()
         self._seen: set[str] = set()
-        # Of the pods that exist.
+        # The uids of existing pods.
         self._uids: dict[str, str] = {}
         # Nodes that were ended by the cluster and whose pods exist, in the order of their ends.
         self._left_behind: dict[str, None] = {}
@@ -63,7 +63,7 @@ class NodeTable:
         return set(self._created)
 
     def never_seen(self, created: set[str]) -> set[str]:
-        """Of these, the nodes whose pods the watch has not shown."""
+        """Returns those of these nodes whose pods the watch has not shown."""
         return created - self._seen - self._ended.keys()
 
     def uid(self, name: str) -> str:

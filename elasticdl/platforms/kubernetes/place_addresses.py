@@ -1,11 +1,10 @@
-"""Addresses of places: one Service for each place of a role, which leads to whichever node has the place now.
+"""Addresses of places: one Service for each place of a role, which selects the node that has the place now.
 
-Only jobs whose nodes have to know each other get them: a Service costs the cluster something.
+Only jobs whose nodes have to know each other get them: a Service is a cost for the cluster.
 
 Failure modes
-    A job of the same name whose job record has just been deleted: its Services are not ours, and their names are waited
-    for until the cluster has removed them, but not indefinitely: before it has addresses, the new job can be neither
-    watched nor stopped.
+    A job of the same name whose job record has just been deleted: its Services are not ours. The new job waits until
+    the cluster has removed them, but not indefinitely: before it has addresses, it can be neither watched nor stopped.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class PlaceAddresses:
         self._pointed: dict[tuple[str, int], tuple[int, str]] = {}
 
     def is_addressed(self, role: str) -> bool:
-        """By the JobSpec alone, so that it is the same for every master of the job."""
+        """Whether a role has addresses, by the JobSpec alone: the same for every master of the job."""
         return self._spec.addressed or (self._spec.program == "definition" and role == "ps")
 
     async def all(self, places: dict[str, int]) -> dict[str, list[str]]:

@@ -118,7 +118,7 @@ class Children:
             os.kill(child.pid, signal.SIGTERM)
 
     def tick(self, now: float) -> None:
-        """What is due by the clock."""
+        """Executes the actions that are due."""
         self._memory_kills.observe(now)
         for child in list(self._running.values()):
             if child.kill_at <= now:
@@ -180,7 +180,7 @@ class Children:
         return process, output
 
     def _wait_for_one(self) -> tuple[int, int] | None:
-        """One child that has ended, its group killed; none if all run. ChildProcessError: there are none."""
+        """Returns a child that has ended, with its group killed; None if all run. ChildProcessError: there are none."""
         if sys.platform == "darwin":
             pid, wait_status = os.waitpid(-1, os.WNOHANG)
             if pid in self._by_pid:

@@ -85,7 +85,7 @@ class Host:
         self.close()
 
     def start(self) -> None:
-        """Returns when a master can connect. What an earlier host of the job left running is ended first."""
+        """Returns when a master can connect. Processes that an earlier host of the job left are killed first."""
         self._thread.start()
         # Without this nothing would be left running either, but the end of this process would not wait for it.
         atexit.register(self.close)

@@ -1,4 +1,4 @@
-"""What a host needs before its job can run: the job's lock, its socket, and a keeper that has both.
+"""Prepares a host before its job can run: the job's lock, its socket, and a keeper that has both.
 
 All failures here have causes in the user's environment (a full disk, a path too long, the same job running
 already), and are reported as `UserError`.

@@ -1,9 +1,8 @@
-"""Nodes as processes of this machine, seen from the job's master.
+"""Nodes as processes of this machine, as the job's master uses them.
 
-The processes are the host's (see `host`), which outlives any master: a restarted master
-reconnects and finds its nodes running, and a list of those that ended meanwhile. So nothing is retried
-here. A connection that breaks means that the host is gone, and with it, within moments, everything of the
-job, this process included.
+The processes are the host's (see `host`), which outlives any master: a restarted master reconnects, and gets the list
+of running nodes and of those that have ended meanwhile. So nothing is retried here. A broken connection means that the
+host has died, and with it, within moments, everything of the job, this process included.
 """
 
 from __future__ import annotations

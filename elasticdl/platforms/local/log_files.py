@@ -24,7 +24,7 @@ from pathlib import Path
 
 LOG_BYTES = 64 * 1024 * 1024
 
-# More than the lines anybody asks for, less than would be felt when read.
+# More than the lines a user requests, less than would be felt when read.
 _LONGEST_TAIL = 1024 * 1024
 
 # The last output is also kept in memory, for the message that says why a node ended.
@@ -112,7 +112,7 @@ class LogWriter:
         self._lost += self._write(data)
 
     def _note_time(self) -> None:
-        """Before the output is written: a reader of the output finds its time."""
+        """Notes the time before the output is written, so that readers of the output find it."""
         now = self._clock()
         if abs(now - self._noted_at) < _TIME_RESOLUTION_SECONDS:
             return
@@ -197,7 +197,7 @@ class LogReader:
         return self._times.split(data, self._file.tell() - len(data))
 
     def read(self) -> bytes:
-        """What has come since the last call, up to some size; nothing if nothing has."""
+        """Reads the output since the last call, up to some size."""
         if self._file is None:
             self._file = _open_raw(self._path)
             self._times = _Times(self._path)
@@ -226,7 +226,7 @@ class LogReader:
             self._file.close()
 
     def _newer(self, file: io.FileIO) -> io.FileIO | None:
-        """What comes after the file that has been read to its end."""
+        """Returns the file after the one that has been read to its end."""
         held = os.fstat(file.fileno())
         candidate = _open_raw(self._path)
         if candidate is None:

@@ -1,4 +1,4 @@
-"""What is said over the sockets of the local platform: one JSON object a line, each of a known kind.
+"""The messages on the sockets of the local platform: one JSON object a line, each of a known kind.
 
 The host, the master and the keeper (see `keeper`) speak the same few messages. Requests carry a number that
 the answer repeats, so that several may be under way on one connection; a `Watch` is answered by `Changed` for

@@ -1,4 +1,4 @@
-"""Who is whose process: how the local platform finds, and ends, what its nodes leave behind.
+"""The tree of processes: finds and kills the processes that nodes of the local platform leave behind.
 
 Three ties hold a process to its job, each catching what the one before misses:
 
@@ -38,7 +38,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if ON_LINUX else None
 
 
 def die_with_parent(parent: int) -> None:
-    """For a child just forked: its parent's end will be its own.
+    """Kills a child that was just forked when its parent ends.
 
     The kernel takes "parent" to be the *thread* that forked, so that thread must live as long as the process;
     the keeper has only one. The parent may have died before the wish was heard, which shows in another
@@ -51,7 +51,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """From now on descendants that lose their parent become children of this process instead of init's."""
+    """Makes descendants that lose their parent children of this process instead of init's."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

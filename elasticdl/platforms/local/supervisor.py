@@ -59,7 +59,7 @@ from elasticdl.platforms.local.messages import (
 from elasticdl.platforms.platform import NodeStatus
 
 # A forked copy of the host may hold the host's end of the socket open after its death, so the keeper also
-# looks this often whether its parent is still the same; and whether the kernel has killed for want of memory.
+# looks this often whether its parent is still the same; and whether the kernel has killed for lack of memory.
 _LOOK_SECONDS = 1.0
 
 # Far more than the news of all nodes of any job that fits on one machine.
@@ -70,7 +70,7 @@ _KILL_SECONDS = 10.0
 
 
 class _Client:
-    """One connection: the host's, or a master's."""
+    """A connection: the host's, or a master's."""
 
     def __init__(self, channel: socket.socket) -> None:
         channel.setblocking(False)

@@ -10,7 +10,7 @@ Files (the job's token and its key) are written to a folder of this user alone, 
 Failure modes
     The connection ends, in whatever way: the node and its descendants are killed. Nothing arrives for
     `SILENCE_SECONDS`: the host is cut off, and the same happens, because the node is being replaced elsewhere. The
-    agent is killed: the kernel kills the node. A node that the kernel kills for want of memory ends with the
+    agent is killed: the kernel kills the node. A node that the kernel kills for lack of memory ends with the
     exit code for that.
 """
 
@@ -30,7 +30,7 @@ import tempfile
 import time
 from typing import Any
 
-# What a login shell may print first ends here.
+# The end of text that a login shell may print first.
 GREETING = b"\0elasticdl-agent-1\n"
 HEAD = struct.Struct("!cI")
 OUTPUT, END, FAILURE = b"o", b"e", b"f"
@@ -39,7 +39,7 @@ TERMINATE, PING = b"terminate", b"ping"
 SILENCE_SECONDS = 30.0
 
 _READ_BYTES = 64 * 1024
-# What a node that has ended may have left in the pipe, also if a descendant goes on writing.
+# The output that an ended node may have left in the pipe, also if a descendant continues to write.
 _DRAIN_BYTES = 1024 * 1024
 _EXIT_OUT_OF_MEMORY = 17  # `elasticdl.platforms.platform`
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -166,7 +166,7 @@ class Node:
         os.set_blocking(self._output, False)
 
     def run(self, connection: Connection) -> None:
-        """Until the node has ended, or the connection has."""
+        """Runs until the node has ended, or the connection has."""
         assert self.process is not None
         wake_up, signalled = socket.socketpair()
         signalled.setblocking(False)
@@ -229,7 +229,7 @@ class Node:
 
 
 def environment_of(document: dict[str, Any], folder: str) -> dict[str, str]:
-    """What the login gives, what the job gives, and what only this host knows."""
+    """Merges the environments of the login, of the job and of this host."""
     environment = dict(os.environ)
     path = environment.get("PATH", os.defpath)
     environment.update(document["environment"])
@@ -251,7 +251,7 @@ def environment_of(document: dict[str, Any], folder: str) -> dict[str, str]:
 
 
 def ends_of_connection() -> tuple[str, str]:
-    """How the other side is reached from here, and this host from there."""
+    """Returns the addresses by which this host reaches the other side, and vice versa."""
     ends = os.environ.get("SSH_CONNECTION", "").split()
     return (ends[0], ends[2]) if len(ends) == 4 else ("", socket.gethostname())
 
@@ -315,7 +315,7 @@ def cores() -> int:
 
 
 class MemoryKills:
-    """The kernel's count of processes that it has killed for want of memory: whether it rose in the last seconds."""
+    """The kernel's count of processes that it has killed for lack of memory: whether it rose in the last seconds."""
 
     def __init__(self) -> None:
         count = self._count()

@@ -1,4 +1,4 @@
-"""Which host a node runs on: the one with the fewest nodes of its role, then with the fewest nodes.
+"""Chooses the host of a node: the one with the fewest nodes of its role, then with the fewest nodes.
 
 A host that was lost is avoided for a while, longer each time in a row; where all were lost, the one whose time is over
 first is tried. The choices are kept in a file of the job's folder, so that a master that is started again knows them.

@@ -1,4 +1,4 @@
-"""What a job says about its hosts, as the platform takes it."""
+"""The settings of a job for its hosts, in the form of the platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a host is reached: the ssh command, and the document that the agent gets (`agent`).
+"""The connection to a host: the ssh command, and the document that the agent receives (`agent`).
 
 The system's OpenSSH client is used, with the user's own configuration: names, users, ports, keys and jump hosts of
 `~/.ssh/config` apply. Nothing is ever asked at a terminal, and sessions do not share connections: the end of one
@@ -21,16 +21,16 @@ _CONNECT_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """What holds for all hosts of a job."""
+    """The options for all hosts of a job."""
 
     python: str
-    # Of the client; "": the user's own.
+    # The configuration of the client; "": the user's own.
     config: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What is sent to the agent. An empty command: only whether the host has all that is needed."""
+    """The document that the agent receives. An empty command: only check the host's requirements."""
 
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

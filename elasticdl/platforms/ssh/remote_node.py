@@ -1,11 +1,11 @@
-"""The local process of a node that runs on another host: an ssh client, and the translation of what it reports.
+"""The local process of a node that runs on another host: an ssh client, and the translation of its reports.
 
-The keeper of the job starts it as any node (`platforms.local`). It starts ssh, which starts the agent on the host
-(`agent`), prints what the node prints, passes SIGTERM on, and ends as the node ended: with its exit code, or of its
-signal. When it is killed, the connection ends, and with that the node.
+The keeper of the job starts it like any node (`platforms.local`). It starts ssh, which starts the agent on the host
+(`agent`), prints the node's output, forwards SIGTERM, and ends as the node ended: with its exit code, or by its signal.
+When it is killed, the connection closes, and the agent kills the node.
 
-Two signals, of which nothing else dies here, say what no exit code can: that the node cannot start (`CANNOT_START`)
-and that its host was lost (`HOST_LOST`). The reason is in the file that the request names, for `ssh_platform`.
+Two signals that no other process here ends with report what no exit code can: the node cannot start (`CANNOT_START`),
+or its host was lost (`HOST_LOST`). The reason is in the file that the request names, for `ssh_platform`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _SAID_BYTES = 8 * 1024
 
 @dataclass
 class Session:
-    """One run of the agent on a host. `start` is the document that it gets."""
+    """A run of the agent on a host. `start` is the document that it receives."""
 
     host: str
     options: SshOptions
     document: dict[str, Any]
     # Readable when a SIGTERM is to be passed on.
     wake_up: socket.socket | None = None
-    # Of ssh, and of a login shell, until the agent answers.
+    # The output of ssh, and of a login shell, until the agent answers.
     said: bytearray = field(default_factory=bytearray)
     has_greeted: bool = False
     exit_code: int = 0
-    # What ended it: (END or FAILURE, what came with it); none if the connection broke.
+    # The message that ended it: (END or FAILURE, its content); none if the connection broke.
     last: tuple[bytes, dict[str, Any]] | None = None
 
     def run(self, *, print_to: int | None = None) -> None:
@@ -163,7 +163,7 @@ class Session:
 
 
 def hear_termination() -> socket.socket:
-    """From now on SIGTERM makes this socket readable and does nothing else."""
+    """Returns a socket that SIGTERM makes readable; the signal has no other effect from now on."""
     wake_up, signalled = socket.socketpair()
     signalled.setblocking(False)
     signal.signal(signal.SIGTERM, lambda *_: None)

@@ -1,14 +1,14 @@
-"""Nodes on several machines, reached over ssh, seen from the job's master on the submitting machine.
+"""Nodes on several machines, reached over ssh, as the job's master on the submitting machine uses them.
 
-Every node has a local process (`remote_node`), which the keeper of the job runs as it runs any node: so logs, stops,
-ends and the survival of a master are those of the local platform. This class chooses the host, says what has to run
-there, and translates what the local processes report.
+Every node has a local process (`remote_node`), which the keeper of the job runs like any node: so logs, stops, ends and
+a restarted master work as on the local platform. This class chooses the host, builds the command to run there, and
+translates the reports of the local processes.
 
 Failure modes
-    A host that is lost, or cannot be reached, counts as a node that was killed: it is replaced, on another host
-    (`host_table`). Where nodes have addresses (`addresses`), a place is on one host, and its node waits for that one. A
-    host that lacks something the node needs is reported as a node that cannot start. When the submitting machine is
-    lost, the nodes on all hosts are killed after some seconds (`agent`).
+    A host that is lost, or cannot be reached, counts as a killed node: it is replaced, on another host (`host_table`).
+    Where nodes have addresses (`addresses`), a place is on one host, and its node waits for that one. A host that lacks
+    a requirement of the node is reported as a node that cannot start. When the submitting machine is lost, the nodes on
+    all hosts are killed after some seconds (`agent`).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _MAGIC = b"EDL-SNAP"
 _END = b"EDL-DONE"
 # Read and written in pieces that stay in the cache between the copy and the checksum.
 _PIECE = 1 << 20
-# Of so many bytes and more, two checksums are combined faster than bytes are read again.
+# From so many bytes on, combining two checksums is faster than reading the bytes again.
 _COMBINED = 1 << 20
 
 
@@ -52,14 +52,14 @@ _COMBINED = 1 << 20
 class NamedArrays:
     """Named arrays in named groups, and a few facts about them."""
 
-    # Whatever JSON can say.
+    # Any JSON value.
     attributes: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, dict[str, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """Where an array is in its file."""
+    """The place of an array in its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -212,7 +212,7 @@ class ArrayFile:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def crc32(self) -> int:
-        """Of the whole file, if what is in it is as its index says: put together from the checksums there."""
+        """Returns the CRC of the whole file, combined from the checksums in its index."""
         total = self._head_crc32
         for entry in sorted(
             (entry for members in self.entries.values() for entry in members.values()),

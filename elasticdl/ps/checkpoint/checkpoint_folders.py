@@ -1,22 +1,22 @@
-"""Checkpoints on disk: which there are, whether they are whole, and how one comes into being.
+"""Checkpoints on disk: their folders, their validation, and their creation.
 
-    DIR/version-1200/manifest.json   what belongs to it: step, files with their sizes and checksums, that of the ledger
-    DIR/version-1200/ledger.json     the ledger at the cut, where there is one (an export has none)
-    DIR/version-1200/*.edl           parameters and optimizer slots, a file a process that held some
+    DIR/version-1200/manifest.json   its content: step, files with their sizes and checksums, that of the ledger
+    DIR/version-1200/ledger.json     the ledger at the same barrier (an export has none)
+    DIR/version-1200/*.edl           parameters and optimizer slots, one file of each process that held some
 
-A checkpoint may hold of its tables only what has changed since an earlier one, its `base`, a folder beside it; that one
-may have a base in turn (`chain`). It knows the checksum of the base's manifest, which has those of the files: another
-one under that name is not taken for it. A checkpoint that another one needs is never removed. One whose name is wanted
-for a new one, as when a job has gone back to an earlier step, steps aside:
+A checkpoint may store only the rows of its tables that have changed since an earlier one, its `base`, a folder beside
+it; that one may have a base in turn (`chain`). It stores the checksum of the base's manifest, which has those of the
+files: another checkpoint of that name is refused. A checkpoint that another one needs is never removed. If a new one
+needs its name, as after a rollback to an earlier step, it is renamed:
 
     DIR/version-1200.0a1b2c3d        the checksum of its manifest behind the name
 
-The newest of a folder is the one that was written last, whatever its step: in the folder of an earlier run a new one
-begins to count from 0 again, and a job that has lost its model rolls back. A checkpoint's number comes after all that
-are in its folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
+The newest checkpoint of a folder is the one that was written last, whatever its step: in the folder of an earlier run a
+new one begins to count from 0 again, and a job that has lost its model rolls back. Each has a number above those in its
+folder then (`serial`): dates of files are lost when they are copied, and clocks differ.
 
-A checkpoint is written into a hidden neighbour (`partial_folders.py`) and renamed when all of it is on the disk, so
-whatever has the name of a checkpoint is one. The manifest is the last file written.
+A checkpoint is written into a hidden folder beside it (`partial_folders.py`) and renamed when all of it is on the disk,
+so every folder with the name of a checkpoint is complete. The manifest is the last file written.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from elasticdl.jobs.flags.grammar import is_url
 MANIFEST = "manifest.json"
 LEDGER = "ledger.json"
 FORMAT = 1
-# Of those that have a base. Versions that do not support a base must not read them.
+# The format of checkpoints with a base. Versions that do not support a base must not read them.
 FORMAT_WITH_BASE = 2
 SUFFIX = ".edl"
 # An export keeps the same files in a folder below it, so that `evaluate` and `predict` can start from one.
 EXPORT_FOLDER = "elasticdl"
-# What tells which checkpoint is meant, and which others it needs.
+# The files that identify a checkpoint and those that it needs.
 _SMALL = frozenset({MANIFEST, LEDGER})
-_COPY = "cut-"
+_SNAPSHOT = "barrier-"
 _NAME = re.compile(r"version-(\d+)$")
 _ASIDE = re.compile(r"version-\d+\.[0-9a-f]{8}$")
 
 
-def copy_name(cut: int) -> str:
-    """What servers call the copy of the model that they keep of a cut, until it is written and evaluated."""
-    return f"{_COPY}{cut}"
+def snapshot_name(barrier: int) -> str:
+    """Returns the name of the snapshot that servers keep of a barrier until it is written and evaluated."""
+    return f"{_SNAPSHOT}{barrier}"
 
 
-def copied_cut(name: str) -> int | None:
-    """The cut that a copy of that name is of."""
-    number = name.removeprefix(_COPY)
+def snapshot_barrier(name: str) -> int | None:
+    """Returns the barrier of a snapshot, by its name."""
+    number = name.removeprefix(_SNAPSHOT)
     return int(number) if number != name and number.isdecimal() else None
 
 
@@ -70,12 +70,12 @@ class SavedFile:
 class Manifest:
     step: int
     files: tuple[SavedFile, ...]
-    # Who made it, for messages and for deciding whether its ledger means the same data.
+    # The writer, for messages and to decide whether its ledger means the same data.
     attributes: dict[str, Any] = field(default_factory=dict)
     # The name of the folder beside it that it needs, and the CRC-32 of the manifest there; empty: none.
     base: str = ""
     base_crc32: int = 0
-    # Of the ledger; None: there is none, or the writer did not record it.
+    # The checksum of the ledger; None: there is no ledger, or the writer did not record it.
     ledger_crc32: int | None = None
     # Higher than those of all that were in the folder before it; 0: of a version that did not number them.
     serial: int = 0
@@ -168,7 +168,7 @@ def prune(directory: Path, keep: int, *, own: Path | None = None) -> None:
 
 def _by_age(directory: Path) -> list[Path]:
     """The checkpoints in a folder, the one that was written last at the end."""
-    # Those without a number were there before all that have one.
+    # Checkpoints without a number are older than all with one.
     known = [(_serial(path), _written_at(path), step, path) for step, path in versions(directory)]
     return [path for *_, path in sorted(known)]
 
@@ -228,7 +228,7 @@ def _check_files(checkpoint: Checkpoint) -> None:
 
 
 def find_base(directory: Path, name: str, crc32: int) -> Path | None:
-    """Where the checkpoint of that name is whose manifest has that checksum."""
+    """Returns the checkpoint of that name whose manifest has that checksum."""
     for place in (directory / name, _aside(directory / name, crc32)):
         if manifest_crc32(place) == crc32:
             return place
@@ -240,7 +240,7 @@ def _aside(path: Path, crc32: int) -> Path:
 
 
 def manifest_crc32(path: Path) -> int | None:
-    """Of the checkpoint there, if there is one."""
+    """Returns the checksum of a checkpoint's manifest, if there is one."""
     try:
         return file_crc32(path / MANIFEST)
     except OSError:
@@ -304,7 +304,7 @@ def versions(directory: Path) -> list[tuple[int, Path]]:
 
 
 def values_folder(export: Path) -> Path:
-    """Where the values of an exported model are, in our form."""
+    """Returns the folder of an exported model's values, in our form."""
     if not export.is_dir():
         return export.with_name(f"{export.name}.{EXPORT_FOLDER}")
     # TensorFlow keeps its hands off assets.extra in a SavedModel.
@@ -337,7 +337,7 @@ def _fetch(url: str) -> Path:
 
     parent, name = parent_and_name(url)
     if _NAME.match(name):
-        # What it needs is beside it.
+        # The checkpoints that it needs are beside it.
         folder = fetch_folder(parent, small=_SMALL)
         chosen = folder.path / name
     else:

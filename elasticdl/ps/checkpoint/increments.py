@@ -1,4 +1,4 @@
-"""Which checkpoints hold everything, and which hold of tables only what has changed since the one before.
+"""Decides which checkpoints are complete, and which store only the changed rows of tables.
 
 Changes are much smaller than tables of which a part is trained, and are written in as much less time. But every one of
 them has to be read again, and kept, as long as a later one is needed: so there are not too many in a row, and not many
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # Of the bytes of the last whole checkpoint, what the changes since then may add up to. Reading them takes time when
-# everybody waits, and by then there is little to be saved any more.
+# all nodes wait, and by then there is little to be saved any more.
 _SHARE = 0.5
 
 
@@ -35,7 +35,7 @@ class Increments:
         self._whole_bytes = self._changed_bytes = self._in_a_row = 0
 
     def base(self, generation: int) -> PublishedCheckpoint | None:
-        """What the next checkpoint may build on; None: it is to hold everything."""
+        """Returns the base of the next checkpoint; None: it is to be complete."""
         if self._last is None or self._last.generation != generation:
             return None
         if self._in_a_row >= self._most or self._changed_bytes > _SHARE * self._whole_bytes:

@@ -33,7 +33,7 @@ from elasticdl.ps.embedding.table import TableRows
 if TYPE_CHECKING:
     import pyarrow
 
-# Of a Parquet file; but for the last, none has fewer rows.
+# The rows of a group of a Parquet file; only the last may have fewer.
 _GROUP_ROWS = 1 << 16
 
 
@@ -133,7 +133,7 @@ class SavedTable:
 
     @property
     def bytes(self) -> int:
-        """On disk, in all checkpoints that are needed for it."""
+        """Returns the bytes on disk, of all checkpoints that it needs."""
         return self._tables.bytes(self.name)
 
     def parts(self) -> Iterator[TableRows]:

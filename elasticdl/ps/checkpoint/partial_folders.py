@@ -1,9 +1,9 @@
 """Folders of checkpoints that are being written, and what is left of those that never were finished.
 
-    DIR/.version-12.0a1b2c3d4e5f6071.partial   of cut 12, by the run of a job that is known by these digits
+    DIR/.version-12.0a1b2c3d4e5f6071.partial   of barrier 12, by the run of a job that is known by these digits
 
 A kill in the middle of writing leaves such a folder behind, and it may be large. The writer of the next checkpoint
-removes abandoned folders: those of earlier cuts of its own run, and those of another run that have not changed
+removes abandoned folders: those of earlier barriers of its own run, and those of another run that have not changed
 for long. Another run may be a living job with the same folder, here or on another machine.
 """
 
@@ -19,20 +19,20 @@ ABANDONED_SECONDS = 24 * 3600.0
 _NAME = re.compile(r"\.version-(\d+)(?:\.([^.]+))?\.partial$")
 
 
-def partial_folder(directory: Path, cut: int, *, run: str) -> Path:
-    """Where the files of the checkpoint of a cut are written."""
-    return directory / f".version-{cut}.{run}.partial"
+def partial_folder(directory: Path, barrier: int, *, run: str) -> Path:
+    """Returns the folder into which the files of the checkpoint of a barrier are written."""
+    return directory / f".version-{barrier}.{run}.partial"
 
 
-def sweep(directory: Path, *, run: str, cut: int, now: float) -> list[Path]:
-    """Removes abandoned folders, and returns them. `cut`: the one that the run is at."""
+def sweep(directory: Path, *, run: str, barrier: int, now: float) -> list[Path]:
+    """Removes abandoned folders, and returns them. `barrier`: the current one of the run."""
     abandoned = []
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         match = _NAME.match(path.name)
         if match is None:
             continue
         number, owner = match.groups()
-        behind = owner == run and int(number) < cut
+        behind = owner == run and int(number) < barrier
         idle = owner != run and now - _changed_at(path, now) > ABANDONED_SECONDS
         if behind or idle:
             shutil.rmtree(path, ignore_errors=True)

@@ -18,9 +18,9 @@ from elasticdl.ps.core.buckets import dense_buckets, first_map
 
 TRAINABLE = "trainable"
 STATE = "state"
-# Of the rows of a table, which are cut by their buckets and not by name: see `table_files.py`.
+# The prefix of a table's rows, which are divided by their buckets and not by name: see `table_files.py`.
 TABLE_PREFIX = "table:"
-# Of gradients of rows that wait for more in synchronous training; their arrays are named BUCKET/ARRAY.
+# The prefix of pending gradients of rows in synchronous training; their arrays are named BUCKET/ARRAY.
 WAITING_PREFIX = "waiting:"
 
 _Item = TypeVar("_Item")
@@ -59,7 +59,7 @@ def merge(snapshots: Sequence[NamedArrays]) -> NamedArrays:
 
 
 def share(snapshot: NamedArrays, server: int, servers: int) -> NamedArrays:
-    """What one of so many servers holds of a snapshot."""
+    """Returns the part of a snapshot that one of so many servers holds."""
     sizes = {
         group: {name: array.nbytes for name, array in members.items()}
         for group, members in snapshot.groups.items()
@@ -75,7 +75,9 @@ def share(snapshot: NamedArrays, server: int, servers: int) -> NamedArrays:
 
 
 def read_share(paths: Sequence[Path], held: Collection[int]) -> tuple[NamedArrays, dict[str, int]]:
-    """What is in some buckets, of all these files, and the bucket of each name. No more than that is ever held."""
+    """Reads the content of some buckets from all these files, and the bucket of each name. Holds no more than that in
+    memory.
+    """
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(ArrayFile(path)) for path in paths]
         names = [str(path) for path in paths]

@@ -1,4 +1,4 @@
-"""What one file has of a table: blocks of buckets.
+"""The part of a table in one file: blocks of buckets.
 
 In a file (`array_file.py`) a table is a group `table:NAME`, whose arrays belong to blocks: some buckets, one behind the
 other, until there are some megabytes.
@@ -35,7 +35,7 @@ _ALIGNED = 64
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where a bucket is: a block of a file, and which rows of it."""
+    """The place of a bucket: a block of a file, and its rows."""
 
     block: str
     rows: slice
@@ -65,7 +65,7 @@ class Scratch:
 
 
 class TableInFile:
-    """What one file has of a table."""
+    """The part of a table in one file."""
 
     def __init__(self, file: ArrayFile, *, name: str, width: int, slots: int, buckets: int) -> None:
         self._file = file
@@ -119,7 +119,7 @@ class TableInFile:
                 raise ValueError(f"{block}/{name} has shape {list(found)} and not {list(shape)}")
 
     def read(self, bucket: int, scratch: Scratch | None = None) -> TableRows:
-        """With `scratch` the outcome is good until that is used again."""
+        """Reads a bucket. With `scratch`, the result is valid until that is used again."""
         place = self.places[bucket]
         if scratch is not None and place.block in self._alone:
             keys = self._keys(place.block)
@@ -138,7 +138,9 @@ class TableInFile:
         return {kind: f"{block}/{kind}" for kind in ALL_ARRAYS if f"{block}/{kind}" in self._entries}
 
     def read_ids(self, bucket: int) -> tuple[Array, Array]:
-        """Those that have rows here, and those whose rows were removed before. Nothing else of the bucket is read."""
+        """Reads the ids that have rows here, and those whose rows were removed before. Reads nothing else of the
+        bucket.
+        """
         place = self.places[bucket]
         key = f"{place.block}/forgotten"
         forgotten = self._read(key) if key in self._entries else np.empty(0, np.int64)

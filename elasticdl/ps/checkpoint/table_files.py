@@ -40,7 +40,7 @@ _THREADS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class TableDescription:
-    """What is known of a table without its rows."""
+    """The description of a table without its rows."""
 
     spec: TableSpec
     buckets: int
@@ -190,7 +190,7 @@ class SavedTables:
                 raise UserError(
                     f"{file.path} is damaged: what it says of the table {name} makes no sense ({error!r})."
                 ) from error
-            # Of several, that of the newest checkpoint.
+            # The description of the newest checkpoint, if there are several.
             self.descriptions[name] = description
             held = self._found.setdefault(name, [{} for _ in range(checkpoints)])[checkpoint]
             part = TableInFile(
@@ -210,7 +210,7 @@ class SavedTables:
                 held[bucket] = part
 
     def bytes(self, name: str) -> int:
-        """What all files have of a table."""
+        """Returns the size of a table in all files."""
         parts = {id(part): part for held in self._found[name] for part in held.values()}
         return sum(part.bytes for part in parts.values())
 
@@ -222,12 +222,12 @@ class SavedTables:
         return sum(int(kept.sum()) for kept in _still_there([part.read_ids(bucket) for part in parts]))
 
     def _first_rows(self, name: str, bucket: int) -> int:
-        """Those that a bucket begins with."""
+        """Returns the number of rows in the first layer of a bucket."""
         places = [part.places[bucket].rows for part in self._layers(name, bucket)[:1]]
         return sum(place.stop - place.start for place in places)
 
     def layers(self, name: str, bucket: int) -> Iterator[TableRows]:
-        """What a bucket is made of: a complete one first, then what changed. Nothing, if it is in no file."""
+        """Yields the layers of a bucket: a complete one first, then the changes. Nothing, if it is in no file."""
         return (part.read(bucket) for part in self._layers(name, bucket))
 
     def _layers(self, name: str, bucket: int) -> list[TableInFile]:
@@ -321,7 +321,9 @@ class _Scratch(threading.local):
 
 
 def _still_there(layers: Sequence[tuple[Array, Array]]) -> list[Array]:
-    """Of layers, given as the ids that have rows there and those forgotten, which rows no later one has or forgets."""
+    """Returns, for each layer, the rows that no later one replaces or removes. A layer is given as ids with rows, and
+    removed ids.
+    """
     kept: list[Array] = []
     later = np.empty(0, np.int64)
     for ids, forgotten in reversed(layers):

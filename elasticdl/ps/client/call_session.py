@@ -1,8 +1,8 @@
-"""Calls of a worker to those servers that have the buckets it wants: to all at once, again until all have answered.
+"""Calls of a worker to the servers of its buckets: to all at once, repeated until all have answered.
 
-A call is for some buckets. Each server is sent what is for those that it is the primary of, by the newest map. What a
-server could not be asked, or has said not to be its own, is asked again after a pause, by the map of then. Repeating is
-safe: a push carries a number, and buckets that have had it pass over it.
+A call is for some buckets. By the newest map, each server receives the part for the buckets that it is the primary of.
+Parts that no server took, or that a server rejects as not its own, are sent again after a backoff, by the map of then.
+Repeating is idempotent: a push carries a sequence number, and buckets that have applied it ignore it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _INTERNAL: int = grpc.StatusCode.INTERNAL.value[0]
 
 
 class OutgoingCall(NamedTuple):
-    """What a server is sent, and where its answer goes: into memory of the caller, or kept, or not needed for long."""
+    """A call to a server, and the destination of its reply: memory of the caller, or a buffer that is kept, or one that
+    is reused.
+    """
 
     head: bytes
     body: Sequence[memoryview] = ()
@@ -43,7 +45,7 @@ class OutgoingCall(NamedTuple):
 
 
 class CallPolicy:
-    """What all sessions of a worker share: whom to ask, and when to give up."""
+    """The policy of all sessions of a worker: servers, retries and timeouts."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class CallSession:
         accept: Callable[[int, Mask, Frame], Mask],
         begun: float,
     ) -> Mask:
-        """Asks everybody once; returns what is left."""
+        """Calls every server once; returns the calls that are left."""
         owners = routes.map.owners
         left = pending.copy()
         asked: dict[int, tuple[Connection, Mask, OutgoingCall]] = {}

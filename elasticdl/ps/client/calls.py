@@ -1,4 +1,4 @@
-"""What a worker sends to each server, and what it makes of their answers: a call to all of them, put together.
+"""The calls of a worker to all servers: divides each among them, and merges their replies.
 
 Each of these is made for one call, and used for all servers and all repetitions of it.
 """
@@ -78,7 +78,7 @@ class PullCall:
         self._groups: dict[str, dict[str, Array]] = {TRAINABLE: {}, STATE: {}}
 
     def forget(self) -> None:
-        """From now on everything is sent, though it may be known."""
+        """Sends everything from now on, even if a server has it already."""
         self._known = NOTHING_PULLED
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:
@@ -124,7 +124,7 @@ class PullRowsCall:
         self._out = {
             name: np.empty((len(given), widths[name]), TRANSFER[transfer]) for name, given in ids.items()
         }
-        # What is received otherwise than in the order of the ids: by server.
+        # By server: rows that are received in another order than that of the ids.
         self._aside: dict[int, list[tuple[str, Array, Array]]] = {}
 
     def prepare(self, routes: Routes, server: int, mask: Mask) -> OutgoingCall:

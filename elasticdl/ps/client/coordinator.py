@@ -101,7 +101,7 @@ class Coordinator:
             reply = await stub.Save(request)
             return SavedFile(name=file, bytes=reply.bytes, crc32=reply.crc32), reply.complete
 
-        # Without all of the files the others are of no use: who still writes one stops.
+        # Without all of the files the others are useless: servers that still write one stop.
         saved = await self._all(addresses, save, all_or_none=True)
         return [saved[number][0] for number in order], all(complete for _, complete in saved.values())
 
@@ -119,7 +119,10 @@ class Coordinator:
                 reply: ps_pb2.FenceReply = await stub.Fence(request, timeout=_SECONDS)
             except (grpc.RpcError, asyncio.TimeoutError) as error:
                 log.info(
-                    "Server %d cannot say yet what it has of %s: %s", number, worker, describe_error(error)
+                    "Server %d cannot report the last push of %s yet: %s",
+                    number,
+                    worker,
+                    describe_error(error),
                 )
                 return ps_pb2.FenceReply()
             return reply
@@ -129,14 +132,14 @@ class Coordinator:
     async def status_all(
         self, addresses: Mapping[int, str], *, figures: bool = False, seconds: float = _SECONDS
     ) -> dict[int, ps_pb2.ServerStatusReply]:
-        """Of those that answer in time, whatever the others do. `figures`: what is for people, too."""
+        """Returns the status of the servers that answer in time. `figures`: include the counters."""
         request = ps_pb2.ServerStatusRequest(figures=figures)
 
         async def ask(stub: Any, number: int) -> ps_pb2.ServerStatusReply | None:
             try:
                 reply: ps_pb2.ServerStatusReply = await stub.ServerStatus(request, timeout=seconds)
             except grpc.RpcError as error:
-                log.debug("Server %d does not say how it does: %s", number, describe_error(error))
+                log.debug("Server %d does not report its status: %s", number, describe_error(error))
                 return None
             return reply
 
@@ -163,7 +166,7 @@ class Coordinator:
         }
         calls = [asyncio.ensure_future(call(stub, number)) for number, stub in stubs.items()]
         if not all_or_none:
-            # Everybody is asked, whatever others say to it.
+            # Every server is called, whatever others answer.
             await asyncio.gather(*calls, return_exceptions=True)
         try:
             replies = await asyncio.gather(*calls)
@@ -175,7 +178,7 @@ class Coordinator:
 
 
 def describe_error(error: BaseException) -> str:
-    """For a line of a log; gRPC's own description of an error takes several."""
+    """Describes an error in one line of a log; gRPC's own description takes several."""
     return (error.details() or str(error.code())) if isinstance(error, grpc.RpcError) else "no answer"
 
 

@@ -62,7 +62,7 @@ class IdPartitions:
     def of(
         self, current: BucketMap, server: int, mask: Mask
     ) -> Iterator[tuple[str, IdPartition, list[slice]]]:
-        """By table: what of some buckets, which a server is the primary of, goes to it. Nothing: it is left out."""
+        """Yields, by table, the ids of some buckets that a server is the primary of. Tables without any are omitted."""
         owners = current.owners
         whole = bool((mask == (owners == server)).all())
         if whole and self._known[0] is not current:

@@ -38,7 +38,7 @@ from elasticdl.ps.storage.table_set import NonFiniteGradient, check_names, to_co
 from elasticdl.wire import ps_pb2
 from elasticdl.wire.frames import Frame
 
-# Of a table that is exported: few, so that no message has much of a large one.
+# Buckets of an exported table per call: few, so that no message has much of a large table.
 _BUCKETS_AT_ONCE = 8
 
 __all__ = ["ParameterClient", "StaleGradients", "Values"]
@@ -52,7 +52,7 @@ class StaleGradients(Exception):
 
 
 class ParameterClient:
-    """For one worker and one generation. One thread at a time, but for rows, which any number may pull."""
+    """The client of one worker and one generation. For one thread at a time, but any number may pull rows."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ParameterClient:
         self._sequence = last_sequence
         self._transfer = transfer
         self.tolerant = tolerant
-        # What was not finite in the last batch, if it was passed over, and how many have been so far.
+        # The non-finite part of the last batch, if it was skipped, and the number of skipped batches.
         self.passed_over: tuple[str, int] | None = None
         self._refused: tuple[int, int, int] | None = None
         self._buckets: dict[str, dict[str, int]] | None = None
@@ -171,7 +171,7 @@ class ParameterClient:
         with self._session() as session:
             session.call(call_codec.PULL, everything(), pulled.prepare, pulled.accept)
             if pulled.unchanged.any() and not pulled.unchanged.all():
-                # Half a model is of no use: the rest too, though it may be known.
+                # Half a model is useless: pull the rest too, though it may be known.
                 pulled.forget()
                 session.call(call_codec.PULL, pulled.unchanged.copy(), pulled.prepare, pulled.accept)
         return pulled.values()
@@ -279,7 +279,9 @@ class ParameterClient:
         return pushed.reached
 
     def _find_bad(self, gradients: Mapping[str, Array], rows: Mapping[str, RowGradients]) -> str | None:
-        """Before any server has applied its part of it: all of them have to refuse it, or none."""
+        """Finds non-finite gradients before any server has applied its part: either all servers reject a push, or
+        none.
+        """
         bad = find_not_finite(gradients)
         if bad is None and self.tolerant:
             bad = find_bad_rows(rows, self._transfer)

@@ -1,7 +1,7 @@
-"""Arrays behind the head of a frame: what is said of them in the head, and where they are in the body.
+"""Arrays in the body of a frame, and their description in its head.
 
-Nothing is copied: what is sent is sent from the arrays' own memory, and what has arrived is looked at where it lies.
-Every array starts at a multiple of 16 bytes, so that it can be computed with there.
+Nothing is copied: arrays are sent from their own memory, and used where they were received. Every array starts at a
+multiple of 16 bytes, so that it can be computed with there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lay_out(arrays: Iterable[Array]) -> list[memoryview]:
 
 
 def describe(groups: Groups, buckets: Mapping[str, int]) -> tuple[list[ps_pb2.ArrayHead], list[Array]]:
-    """What to say of arrays, and the arrays as they are to be sent."""
+    """Returns the heads of arrays, and the arrays as they are to be sent."""
     heads, arrays = [], []
     for group, members in groups.items():
         for name, given in members.items():

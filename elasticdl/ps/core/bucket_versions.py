@@ -1,4 +1,4 @@
-"""How many updates the buckets of a call had had, as calls tell it: the fewest, and which buckets had had more.
+"""The number of updates of a call's buckets: the smallest, and the buckets with more.
 
 Every bucket has a count of its own, since buckets move: two that meet on one server may have had different numbers of
 updates for good, as a worker that dies in the middle of a push leaves them. A gradient is as old as the number of
@@ -17,7 +17,7 @@ from elasticdl.ps.core.array_bodies import Mask, pack, unpack
 from elasticdl.ps.core.buckets import BUCKETS
 from elasticdl.wire import ps_pb2
 
-# Of what was never pulled.
+# The version of values that were never pulled.
 UNKNOWN = -1
 
 # By the number of the bucket.
@@ -31,7 +31,7 @@ NOTHING_PULLED.flags.writeable = False
 
 
 def within(versions: Versions, mask: Mask) -> tuple[int, Newer]:
-    """Of some buckets: the fewest updates, and those with more."""
+    """Returns the smallest number of updates of some buckets, and those with more."""
     some = versions[mask]
     fewest = int(some.min())
     if fewest == some.max():
@@ -40,7 +40,7 @@ def within(versions: Versions, mask: Mask) -> tuple[int, Newer]:
 
 
 def write_down(versions: Versions, mask: Mask, version: int, newer: Newer) -> None:
-    """What a call has said of some buckets."""
+    """Stores the versions of some buckets from a call."""
     versions[mask] = version
     for theirs, each in newer:
         versions[mask & theirs] = each

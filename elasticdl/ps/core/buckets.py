@@ -11,8 +11,8 @@ things are in it while buckets move:
     migrating   the primary copies the bucket to that server, and then keeps it up to date too. With the version of the
                 map that it began with: a server that missed a map sees whether it was given up in between and
                 begun again, and the server has forgotten what it had been given
-    handover    the bucket's primary has changed and the one before lives: it brings those who hold the bucket up to
-                date, and hands over; until it has, the new primary does not serve
+    handover    the bucket's primary has changed and the one before lives: it brings the servers that hold the bucket up
+                to date, and hands over; until it has, the new primary does not serve
 
 What comes after a map is worked out in `placement_planner.py`.
 """
@@ -94,7 +94,7 @@ class BucketMap:
 
     @property
     def servers(self) -> frozenset[int]:
-        """All that are needed: they hold something, are about to, or have yet to hand it over."""
+        """Returns all servers of the map: they hold buckets, receive some, or have yet to hand some over."""
         held = {*self.primary, *self.backup, *self.migrating.values(), *self.handover.values()}
         return frozenset(held - {NO_SERVER})
 

@@ -1,4 +1,4 @@
-"""How whole numbers are distributed, in little memory: how many fell into each of some fixed classes.
+"""The distribution of integers in little memory: counts in fixed classes.
 
 From 0 to 7 each number has a class of its own; above, each power of two has four classes, so a quantile is right to an
 eighth. Classes are the same everywhere and forever: distributions are merged by adding up, and what happened between
@@ -17,7 +17,7 @@ _LARGEST_SUM = (1 << 63) - 1
 
 
 class Distribution:
-    """Not thread-safe; a concurrent reader sees one number more or less."""
+    """A histogram. Not thread-safe; a concurrent reader may miss one number."""
 
     __slots__ = ("counts", "largest", "sum")
 
@@ -45,7 +45,7 @@ class Distribution:
 
 
 def class_of(number: int) -> int:
-    """Of a number from 0 on."""
+    """Returns the class of a number from 0 on."""
     if number < 4:
         return number
     bits = number.bit_length()

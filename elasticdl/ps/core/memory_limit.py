@@ -1,5 +1,5 @@
-"""What of a server's memory is for rows. The server keeps to it; the master, which starts without NumPy, asks too,
-before it lets their number shrink.
+"""The part of a server's memory that is for rows. The server enforces it; the master, which starts without NumPy,
+checks it before it scales servers down.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ def room_for_rows(memory: int) -> int:
 
 
 def room_beside_rows(for_rows: int) -> int:
-    """What is left of the memory of a server that has so many bytes for rows."""
+    """Returns the rest of the memory of a server that has so many bytes for rows."""
     return int(for_rows / _ROWS_SHARE) - for_rows

@@ -1,4 +1,4 @@
-"""What can go wrong between a parameter server and those who call it, and which gRPC status says so.
+"""Errors between a parameter server and its callers, and the gRPC status of each.
 
 The server raises these and sends them as a status; the client makes of the status the same error again. What
 a user can put right (a gradient that is not a number, a checkpoint of another model) is a `UserError` on both
@@ -21,7 +21,7 @@ class ServerFailure(Exception):
 
 
 class ReplicaDiverged(Exception):
-    """What a primary has applied does not fit what its replica holds: the replica has to be replaced."""
+    """The updates of a primary do not fit the state of its replica: the replica has to be replaced."""
 
 
 class NotReady(ServerFailure):
@@ -29,7 +29,7 @@ class NotReady(ServerFailure):
 
 
 class NotPrimary(ServerFailure):
-    """Another server than the caller believes has a say in this."""
+    """Another server than the caller believes is the primary."""
 
 
 class NotFound(ServerFailure):
@@ -37,7 +37,7 @@ class NotFound(ServerFailure):
 
 
 class CallCancelled(ServerFailure):
-    """What was asked for has been given up in the middle: the caller has asked for something else, or has gone."""
+    """The caller has canceled the call, by another request or by its exit."""
 
 
 class ServersUnreachable(ServerFailure):

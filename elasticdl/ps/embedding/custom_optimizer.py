@@ -42,7 +42,7 @@ from elasticdl.jobs.zoo_import import import_from_zoo, users_traceback
 from elasticdl.ps.core.tensors import Array
 from elasticdl.wire import ps_pb2
 
-# What `OptimizerConfig` says in the place of a framework.
+# The value of `OptimizerConfig.flavor` instead of a framework.
 PYTHON = "python"
 # As many as the kernels have room for.
 MOST_SLOTS = 8
@@ -60,13 +60,13 @@ class OptimizerNotFound(UserError):
 
 
 class OptimizerChanged(OptimizerNotFound):
-    """Its file is another than that of those who have it already."""
+    """The file of an optimizer differs from the one that other processes have loaded."""
 
 
 class Optimizer(abc.ABC):
     """To be derived from. All that an optimizer has to know are numbers that its class is called with."""
 
-    # What is remembered of every number of a parameter, by name, and what it is at first.
+    # The slots of every number of a parameter, by name, and their initial values.
     slots: Mapping[str, float] = {}
     learning_rate: Any
     _given: tuple[tuple[Any, ...], dict[str, Any]]
@@ -99,7 +99,7 @@ class Optimizer(abc.ABC):
 
 
 def to_config(optimizer: Optimizer) -> ps_pb2.OptimizerConfig:
-    """For servers. Raises `UserError` if they could not make the same one."""
+    """Describes an optimizer for servers. Raises `UserError` if they could not make the same one."""
     kind = type(optimizer)
     name = f"{kind.__module__}:{kind.__qualname__}"
     if not _NAME.fullmatch(name):

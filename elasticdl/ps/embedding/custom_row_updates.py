@@ -31,7 +31,7 @@ def update_rows(
     clip_value: float,
     unique: bool,
 ) -> _kernels.Outcome:
-    """As `Table.update`."""
+    """Updates rows like `Table.update`."""
     wide = np.empty(gradients.shape, np.float32)
     _kernels.convert(gradients, wide)
     if not unique:

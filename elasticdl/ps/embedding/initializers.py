@@ -1,4 +1,4 @@
-"""What the rows of a table start as, by the names and options that a layer gives.
+"""Initial values of a table's rows, by the names and options that a layer gives.
 
 The numbers of a row are a pure function of the seed, the table's name, the id and the column (native/initializers.h):
 the same row starts the same on any server and in any order, so rows that were never trained are not stored.
@@ -35,7 +35,7 @@ _OPTIONS: dict[str, dict[str, float]] = {
     "glorot_uniform": {"fan_in": 0.0, "fan_out": 0.0},
     "glorot_normal": {"fan_in": 0.0, "fan_out": 0.0},
 }
-# Of the fans, 0 is the table's width.
+# A fan of 0 stands for the table's width.
 _NOT_NEGATIVE = ("stddev", "fan_in", "fan_out")
 _LARGEST = float(np.finfo(np.float32).max)
 # The deviation of a normal distribution that is cut off at two deviations.
@@ -90,7 +90,7 @@ class Initializer:
 
     @property
     def mean(self) -> float:
-        """Of all numbers that rows may start with."""
+        """Returns the mean of all initial values."""
         given = {**_OPTIONS[self.kind], **self.options}
         if self.kind == "uniform":
             return (given["low"] + given["high"]) / 2

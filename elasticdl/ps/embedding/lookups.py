@@ -36,7 +36,7 @@ class RowPrefetch(Protocol):
 
 
 class Lookups:
-    """For all layers of one model, or for one that is alone."""
+    """The lookups of all layers of one model, or of one layer outside of a job."""
 
     def __init__(self, source: RowSource) -> None:
         self.source = source
@@ -76,7 +76,7 @@ class Lookups:
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """What a layer says of its table. `name` is its own; `table` that of one which it shares with others."""
+    """A layer's declaration of its table. `name` is its own; `table` that of one which it shares with others."""
 
     width: int
     name: str = ""
@@ -129,7 +129,7 @@ def _differing(one: TableSpec, other: TableSpec) -> str:
 
 
 def as_initializer(given: str | Mapping[str, Any] | Initializer) -> Initializer:
-    """By its kind, or by kind and options: "zeros", {"kind": "normal", "stddev": 0.01}."""
+    """Makes an initializer by its kind, or by kind and options: "zeros", {"kind": "normal", "stddev": 0.01}."""
     if isinstance(given, Initializer):
         return given
     if isinstance(given, str):

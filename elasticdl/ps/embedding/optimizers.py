@@ -121,7 +121,7 @@ RULES: dict[str, dict[str, RuleOptions]] = {
 
 
 class Optimizer:
-    """One rule with its options, for whole parameters and (`rule`) for tables."""
+    """A rule with its options, for whole parameters and (`rule`) for tables."""
 
     # If it is the user's own; then `rule` knows the slots and nothing else.
     custom: CustomRule | None = None
@@ -164,7 +164,7 @@ class Optimizer:
 
 
 class CustomOptimizer(Optimizer):
-    """One of the user's own. Parameters and rows count their steps, as PyTorch's do."""
+    """A user's own optimizer. Parameters and rows count their steps, as PyTorch's do."""
 
     def __init__(self, custom: CustomRule) -> None:
         if STEP in custom.slots:

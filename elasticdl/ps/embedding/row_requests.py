@@ -1,7 +1,7 @@
-"""Rows of tables on their way: what is asked for, and what is given back.
+"""Requests for rows of tables, and their gradients.
 
-A `RowSource` (the client of parameter servers, tables of this process) is asked for different ids and
-answers in their order. Gradients go back the same way, one sum for each id.
+A `RowSource` (the client of parameter servers, tables of this process) receives different ids and returns rows in their
+order. Gradients go back the same way, one sum for each id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RowGradients:
 
 
 class RowSource(Protocol):
-    """May be asked by several threads at once."""
+    """A source of rows, which several threads may use at once."""
 
     def pull_rows(
         self, wanted: Mapping[str, Ids], *, frozen: str = "", create: bool = True
@@ -58,7 +58,7 @@ def rows_are_finite(gradients: Mapping[str, RowGradients]) -> bool:
 
 
 def squared_norm(gradients: Iterable[Array]) -> float:
-    """Of all of them together."""
+    """Returns the squared norm of all gradients together."""
     given = list(gradients)
     squares = sum(float(np.vdot(one, one)) for one in given)
     if math.isfinite(squares):

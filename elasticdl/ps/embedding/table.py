@@ -1,22 +1,21 @@
-"""A table: an embedding whose rows are keyed by any int64 id and made when they are first seen.
+"""A table: an embedding whose rows are keyed by any int64 id and created on first access.
 
-The work is done by the kernels (native/table.h), with the interpreter lock released: several threads may look up and
-update at once. Here arguments are checked, and errors are reported.
+The kernels (native/table.h) do the work, with the interpreter lock released: several threads may look up and update at
+once. This module checks arguments and reports errors.
 
-Ids belong to buckets (`buckets_of`), which are what moves between servers and what snapshots are written by: `export`
-gives the rows of one, `put` takes them in, `delete` forgets them.
+Ids belong to buckets (`buckets_of`), the unit of migration and of snapshots: `export` returns the rows of one, `put`
+adds them, `delete` removes them.
 
-What is in a table depends on the updates that it got, in their order, and on nothing else: a lookup gives an id
-without a row the values that its row would start with, whether it makes that row or not. So a table elsewhere that gets
-the same updates is the same to the bit. Admission: with `admit_after` k an id gets its row with its k-th update; the
-gradients of those before have nowhere to go. Expiry: with `expire_after` n, `expire` removes the rows that were not
-updated in the last n steps.
+The content of a table depends only on its updates, in their order: a lookup returns for an id without a row the values
+that its row would start with, whether it creates the row or not. So a replica with the same updates is the same to the
+bit. Admission: with `admit_after` k an id gets its row with its k-th update; the gradients before that are dropped.
+Expiry: with `expire_after` n, `expire` removes the rows that were not updated in the last n steps.
 
-`freeze` makes a copy of a table as it is between two updates, to be looked up and exported while updates go on. Nothing
-is copied for it but what changes while it is there, some rows at a time; there may be several. Of two, `export` gives
-what has changed from one to the other: rows that are new or others, and the ids of those that are gone.
+`freeze` takes a copy-on-write snapshot of a table between two updates, for lookups and exports while updates continue.
+Only rows that change meanwhile are copied, some rows at a time; there may be several snapshots. `export` returns the
+difference of two: rows that are new or changed, and the ids of removed ones.
 
-A full server: rows that there are stay, are served and are trained. A lookup that needs new ones is refused.
+A full server keeps, serves and trains its rows. It refuses lookups that need new ones.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TableSpec:
-    """What makes a table; servers with the same one give the same rows."""
+    """The specification of a table; servers with the same one give the same rows."""
 
     name: str
     width: int
@@ -140,7 +139,7 @@ class TableRows:
     waiting_ids: Ids | None = None
     waiting_counts: NDArray[np.uint32] | None = None
     waiting_seen: NDArray[np.uint32] | None = None
-    # All rows of the bucket, or only those that may have changed; those who wait are always all there are.
+    # All rows of the bucket, or only those that may have changed; pending ids are always all there are.
     complete: bool = True
     # If these are not all: the ids whose rows were removed before these came.
     forgotten: Ids | None = None
@@ -175,12 +174,14 @@ class Table:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row with its slots and what is written down beside them."""
+        """Returns the bytes of a row, with its slots and its metadata."""
         return self._table.row_bytes
 
     @property
     def copied_bytes(self) -> int:
-        """Of those in use: what has changed since copies were frozen, and goes when they are released."""
+        """Returns the bytes of rows copied for snapshots since these were taken; they are freed when the snapshots are
+        released.
+        """
         return self._table.copied_bytes
 
     @property

@@ -45,7 +45,7 @@ def take_rows(rows: Array, inverse: Ids, *, out: NDArray[np.float32]) -> None:
 
 
 def bucket_starts(ids: Ids) -> Ids | None:
-    """Where in these ids each bucket begins, and their end; None if they are not in the order of their buckets."""
+    """Returns the start of each bucket in these ids, and their end; None if they are not sorted by bucket."""
     buckets = _kernels.buckets_of(ids, BUCKETS)
     if np.any(buckets[1:] < buckets[:-1]):
         return None

@@ -34,7 +34,9 @@ def read_initialize(request: ps_pb2.InitializeRequest, body: memoryview) -> Init
 
 
 def _buckets_of(heads: Sequence[ps_pb2.ArrayHead]) -> dict[str, int]:
-    """Where the sender believes each array to be. A bucket that does not exist would fail every later call."""
+    """Returns the bucket of each array as the sender knows it. A bucket that does not exist would fail every later
+    call.
+    """
     for head in heads:
         if head.bucket >= BUCKETS:
             raise ValueError(f"{head.name} cannot be in bucket {head.bucket}: the last one is {BUCKETS - 1}")
@@ -95,7 +97,7 @@ def write_arrays(
 
 
 def decode_entry(entry: ps_pb2.Entry, body: memoryview) -> Callable[[BucketStore, Mask], None]:
-    """What an entry of another server does to what is held here.
+    """Returns the effect of an entry of another server on the buckets here.
 
     Raises `ValueError`, `KeyError` or `TypeError` if it is malformed: before anything is changed.
     """

@@ -52,13 +52,13 @@ class PendingInitialize:
 @dataclass(frozen=True, kw_only=True)
 class PullResult:
     initialized: bool
-    # Of the oldest; and the buckets that are newer.
+    # The version of the oldest bucket; and the buckets that are newer.
     version: int = 0
     newer: Newer = ()
     unchanged: bool = False
     trainable: Mapping[str, Array] = field(default_factory=dict)
     state: Mapping[str, Array] = field(default_factory=dict)
-    # Of the buckets asked for: those that are not here, or not in the copy-on-write snapshot.
+    # The requested buckets that are not here, or not in the copy-on-write snapshot.
     moved: Mask | None = None
 
 

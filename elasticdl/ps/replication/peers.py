@@ -42,7 +42,7 @@ class PendingReplication:
 
 
 class Peers:
-    """For one generation."""
+    """The other servers, for one generation."""
 
     def __init__(self, number: int, incarnation: str) -> None:
         self.roles = Roles(number, incarnation)

@@ -1,15 +1,15 @@
-"""Which map comes next: when a server is lost, when servers join or are to go, when one is hot. Pure decisions.
+"""Plans the next map: when a server is lost, when servers join or drain, when one is hot. Pure decisions.
 
-`promote` answers a loss at once, with what the others have. `plan_moves` is asked again and again while things settle:
-each time it works out from the map of now where everything should end, and returns the next step of the way there, or
-the same map if there is nothing to do. As it starts from the map and what has been reported, and from nothing else, a
-master may come back in the middle.
+`promote` reacts to a loss at once, with the present replicas. `plan_moves` is called repeatedly while buckets migrate:
+each time it derives from the present map where everything should end, and returns the next step on the way there, or
+the same map if there is nothing to do. It uses only the map and the reported state, so a restarted master can continue
+in the middle.
 
-A step changes a bucket in one of these ways, none of which can lose what was acknowledged:
+A step changes a bucket in one of these ways, none of which can lose an acknowledged update:
 
-    a filling begins      the primary copies the bucket to a server, no role changes
-    a filling has ended   that server has a role from now on, and one that is not wanted any more has none
-    roles are swapped     between those that hold the bucket; nothing is copied
+    a migration begins    the primary copies the bucket to a server, no role changes
+    a migration ends      that server has a role from now on, and a superfluous one has none
+    roles are swapped     between servers that hold the bucket; nothing is copied
 
 Where the primary changes and lives, it hands over.
 """
@@ -130,7 +130,7 @@ def _next(
 
 
 class _Target:
-    """Where all buckets should end: first who holds them, then who of those is the primary.
+    """The target of all buckets: first their servers, then which of these is the primary.
 
     Copies are even in number, since they are memory; primaries are even in load, since they are work. As many copies
     as possible stay where they are. If every server has c copies or one more, the roles in each bucket can always be
@@ -157,7 +157,7 @@ class _Target:
         # With one copy of everything the copies are the work.
         self._weights = self._loads if self._wanted == 1 else [1.0] * BUCKETS
         self._copies = dict.fromkeys(servers, 0.0)
-        # Who has a copy of each bucket, or is getting one.
+        # The servers that have each bucket, or are receiving it.
         self._known = [
             {primary, backup, current.migrating.get(bucket, NO_SERVER)}
             for bucket, (primary, backup) in enumerate(zip(current.primary, current.backup, strict=True))
@@ -186,7 +186,7 @@ class _Target:
     def _give_up(self) -> None:
         for bucket, held in enumerate(self.holders):
             while len(held) > self._wanted:
-                # What is being filled was wanted there.
+                # A bucket in migration is needed there.
                 choice = held - {self._current.migrating.get(bucket, NO_SERVER)}
                 server = max(
                     choice,
@@ -270,7 +270,7 @@ class _Target:
         return min(held)
 
     def _even_work(self) -> None:
-        # What can be done between two servers directly is most of it, and quickly found.
+        # Direct moves between two servers are most of the work, and quickly found.
         while sum(self._swap_directly(bucket) for bucket in range(BUCKETS)):
             pass
         while self._swap_once():
@@ -299,7 +299,7 @@ class _Target:
         return False
 
     def _paths(self, rich: int) -> dict[int, tuple[int, int]]:
-        """For all servers that work can be passed on to from there: by whom, and which bucket."""
+        """Returns, for all servers that load can be passed on to from there, by which server, and which bucket."""
         found: dict[int, tuple[int, int]] = {}
         edges: dict[int, list[int]] = {}
         for bucket, server in enumerate(self.primary):
@@ -346,7 +346,9 @@ class _Target:
     # -- a hot server ----------------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        """Where swaps do not help: a busy bucket goes to the idlest server, a copy that is no work comes back."""
+        """Swaps buckets where moves do not help: a busy bucket goes to the idlest server, a backup without load comes
+        back.
+        """
         for _ in range(_EXCHANGES):
             rich = max(self._order, key=lambda server: self._work[server])
             poor = min(self._order, key=lambda server: self._work[server])

@@ -95,11 +95,11 @@ Ticket = dict[int, tuple[Outbox, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class BucketCopy:
-    """How much of a migrating bucket is in the outbox."""
+    """The part of a migrating bucket that is in the outbox."""
 
     peer: int
     incarnation: str
-    # Of its last part in the outbox.
+    # The position of its last part in the outbox.
     position: int
     part: int = 0
     parts: int = 1
@@ -119,7 +119,7 @@ class Served:
 
 
 class Roles:
-    """What a map says to one server."""
+    """The roles of one server in a map."""
 
     def __init__(self, number: int, incarnation: str = "") -> None:
         self.number = number
@@ -169,7 +169,7 @@ class Roles:
 
     @property
     def targets(self) -> Mapping[int, Mask]:
-        """By server: the buckets whose updates are replicated to it."""
+        """Returns, by server, the buckets whose updates are replicated to it."""
         return self._targets
 
     def update_routes(self, routes: Routes) -> None:
@@ -198,7 +198,7 @@ class Roles:
             self._work_out()
 
     def copy(self, bucket: int, copy: BucketCopy) -> None:
-        """From its first part on, the updates of a migrating bucket are replicated, too."""
+        """Notes a copied part. From the first part on, the updates of a migrating bucket are replicated, too."""
         self.copied[bucket] = copy
         self._targets.setdefault(copy.peer, np.zeros(BUCKETS, np.bool_))[bucket] = True
 

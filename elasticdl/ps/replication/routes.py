@@ -1,4 +1,4 @@
-"""Who is where, as the newest directive of the master says it: for the servers themselves, and for workers."""
+"""The addresses of servers and the map in the newest directive of the master: for servers and for workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from elasticdl.wire import master_pb2
 
 
 def routes_of(directive: master_pb2.Directive) -> Routes:
-    """Of a directive with a map: none has one before all servers have joined."""
+    """Returns the routes of a directive with a map: none has one before all servers have joined."""
     return Routes(
         map=BucketMap.from_wire(directive.ps_map),
         addresses={number: address for number, address in enumerate(directive.ps_addresses) if address},

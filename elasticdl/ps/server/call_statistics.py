@@ -60,12 +60,12 @@ class TableStatistics:
 
 
 class ThreadStatistics:
-    """Of one thread."""
+    """The statistics of one thread."""
 
     def __init__(self) -> None:
         # In microseconds.
         self.calls = {kind: Distribution() for kind in CALLS}
-        # Of pushes that were applied: versions between the pull of the values and now.
+        # The staleness of applied pushes: versions between the pull of the values and now.
         self.staleness = Distribution()
         # Pushes that were refused, because a number in them is none.
         self.not_finite = 0
@@ -99,18 +99,18 @@ class ThreadStatistics:
 
 
 class CallStatistics:
-    """Of all threads of a server."""
+    """The statistics of all threads of a server."""
 
     def __init__(self) -> None:
         self._own = threading.local()
-        # For those who begin and those who ask; not for those who count.
+        # For new threads and for readers; not for counting threads.
         self._lock = threading.Lock()
         self._counting: list[tuple[threading.Thread, ThreadStatistics]] = []
         self._ended = ThreadStatistics()
         self._hot: dict[str, HotIds] = {}
 
     def of_thread(self) -> ThreadStatistics:
-        """That of the calling thread."""
+        """Returns the statistics of the calling thread."""
         found: ThreadStatistics | None = getattr(self._own, "statistics", None)
         if found is None:
             found = self._own.statistics = ThreadStatistics()
@@ -130,7 +130,7 @@ class CallStatistics:
         self._counting = counting
 
     def look(self, pulled: Sequence[tuple[str, Ids]]) -> None:
-        """At the ids of a pull, to see which are hot."""
+        """Samples the ids of a pull, to find hot ones."""
         for name, ids in pulled:
             # Two threads that make the first for one table make one: that is how dictionaries are.
             self._hot.setdefault(name, HotIds()).look(ids)

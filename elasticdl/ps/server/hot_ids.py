@@ -1,16 +1,15 @@
-"""Which ids of a table are asked for most.
+"""Finds the ids of a table that are pulled most.
 
-Workers ask for each id of a batch once, so no id is a noticeable share of what is asked for, however hot it is: what
-tells a hot id is that it is in nearly every pull. So some pulls are looked at, and of the ids in these it is counted in
-how many they are. Sketches made for streams (space-saving, say) would need as many counters as a pull has ids to see
-anything here, and sort them all the time. Instead there is an array of places, an id has one place by its hash, and who
-sits there is decided by votes: each look in which it is there is one for it, each in which another one wants its place
-is one against it. An id that is in most pulls keeps its place. Two of them that share one are the price: one of the two
-is not seen.
+Workers pull each id of a batch once, so no id is a noticeable share of the pulled ids, however hot it is: a hot id is
+one that is in nearly every pull. So some pulls are sampled, and the ids in most of them are found. Sketches made for
+streams (space-saving, say) would need as many counters as a pull has ids, and sort them all the time. Instead there is
+an array of slots, an id has one slot by its hash, and the ids of a slot vote for it: each sampled pull with the
+present owner is a vote for it, each with another id of the slot is a vote against it. An id that is in most pulls keeps
+its slot. The price: of two hot ids that share a slot, only one is found.
 
-That is a few passes of NumPy over the ids, and costs about what the lookup of the rows itself does. After the first
-few, one pull of `PULLS_PER_LOOK` is looked at, so that all of it stays far below a hundredth of a pull. No thread
-waits: while one thread looks, others do not.
+That is a few passes of NumPy over the ids, and costs about as much as the lookup of the rows. After the first few, one
+pull of `PULLS_PER_LOOK` is sampled, so that the cost stays far below a hundredth of a pull. No thread waits: while one
+thread samples, others skip it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class HotId:
 
 
 class HotIds:
-    """Of one table on one server."""
+    """The hot ids of one table on one server."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +58,7 @@ class HotIds:
         self._looks = 0
         # One of so many ids of a pull was looked at, in the last one.
         self._every = 1
-        # What was found out last, if nothing has been looked at since.
+        # The last result, if no ids were sampled since.
         self._top: list[HotId] | None = None
 
     def _make(self, places: int) -> None:
@@ -79,7 +78,7 @@ class HotIds:
             self._lock.release()
 
     def _note(self, ids: Ids) -> None:
-        # Of a very large pull only some are looked at, others each time, and each of them counts for several.
+        # A very large pull is sampled, differently each time; each sampled id counts for several.
         every = -(-_PLACES_PER_ID * len(ids) // _MOST_PLACES) or 1
         self._every = every
         seen = ids[self._looks % every :: every]

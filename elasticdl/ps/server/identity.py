@@ -21,7 +21,7 @@ _NEEDED = (MASTER, NODE, NUMBER, TOKEN_FILE)
 @dataclass(frozen=True, kw_only=True)
 class Identity:
     node: str
-    # Which of the servers it is, from 0 on.
+    # The number of the server, from 0 on.
     number: int
     master_address: str
     token: str

@@ -1,8 +1,8 @@
-"""A parameter server as a node of its job: it joins the master, and does what the master wants of it.
+"""A parameter server as a node of its job: it joins the master, and follows its directives.
 
-What the master wants is in its newest directive: which generation of the model to hold, from which checkpoint
-(`generations.py`), and when to go. The master may be away at any time, for any time. The server goes on serving
-meanwhile, and comes back to the master as soon as that can be reached.
+The newest directive has the desired state: which generation of the model to hold, from which checkpoint
+(`generations.py`), and when to exit. The master may be unreachable at any time, for any time. The server continues to
+serve meanwhile, and reconnects as soon as the master can be reached.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NodeRejected(Exception):
 
 
 class Member:
-    """One parameter server in its job, from its start to its end."""
+    """A parameter server in its job, from its start to its end."""
 
     def __init__(
         self, identity: Identity, server: ParameterServer, settings_of: Callable[[str], ServerSettings]
@@ -61,7 +61,7 @@ class Member:
         self._master = MasterStub(self._channel)  # type: ignore[no-untyped-call]
         self._generations: Generations | None = None
         self._stopped = threading.Event()
-        # What the store says has failed; and the master's directives, which are not waited for then.
+        # The failure that the store reports; and the master's directives, which are not waited for then.
         self._failure: UserError | None = None
         self._directives: grpc.CallIterator[master_pb2.Directive] | None = None
 
@@ -86,7 +86,7 @@ class Member:
                     raise self._failure from None
                 if error.code() in _FINAL:
                     raise NodeRejected(error.details()) from error
-                log.info("The master is away (%s); waiting for it.", error.code().name)
+                log.info("Waiting for the master, which does not answer: %s", error.code().name)
             except ValueError:
                 # gRPC's way to say that the channel has been closed.
                 if not self._stopped.is_set():

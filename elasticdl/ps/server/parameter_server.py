@@ -262,7 +262,7 @@ class _Service:
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        """For calls that wait for other servers."""
+        """Limits the number of calls that wait for other servers."""
         if not self._places.acquire(blocking=False):
             raise NotReady("too many calls wait for other servers")
         try:

@@ -58,7 +58,7 @@ class ReplicationStreams:
         threads: list[threading.Thread] = []
         while not self._stopped.is_set():
             outboxes = self._store.peers.wait_for_outboxes(self._known, seconds=_IDLE_SECONDS)
-            # Those of servers that have gone have ended.
+            # The streams of lost servers have ended.
             threads = [thread for thread in threads if thread.is_alive()]
             for outbox in outboxes:
                 if outbox not in self._known:
@@ -188,7 +188,7 @@ def serve_replication(connection: Connection, store: Store, hello: ps_pb2.Replic
 
 
 def _exit_code(error: BaseException) -> int:
-    """After an out-of-memory exit the node may be restarted with more memory."""
+    """Returns the exit code: after one for out of memory, the node may be restarted with more."""
     return EXIT_OUT_OF_MEMORY if isinstance(error, MemoryError) else _EXIT_FAULT
 
 

@@ -7,7 +7,7 @@ happens. A call that waits for acknowledgements (`wait_replicated`) releases the
 
 Pulls of rows take no lock, so that they never wait for a push: `PublishedState` has what they check.
 
-Generations: when a bucket is lost with all its replicas, the other buckets are of no use by themselves. The master
+Generations: when a bucket is lost with all its replicas, the other buckets are useless by themselves. The master
 raises the generation; every server drops its state and restores the last checkpoint. Calls of a lower generation fail
 for good, calls of a higher one until this server has caught up.
 
@@ -56,12 +56,12 @@ ALL_BUCKETS: Mask = np.ones(BUCKETS, np.bool_)
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedState:
-    """What a call has to check: immutable, replaced under the lock, and read without it.
+    """The state that every call checks: immutable, replaced under the lock, and read without it.
 
     A reader takes it once and so sees one consistent state. It then reads rows without the lock, while the state may
     change. What keeps it from returning what is not valid any more:
 
-    - A generation begins with new `roles` and new `tables`. The old tables stay as they were for those who read them,
+    - A generation begins with new `roles` and new `tables`. The old tables stay as they were for their readers,
       and these see afterwards that `roles` is another object.
     - A bucket is dropped after `roles.served` was replaced, never before; it is served after all of it has arrived. So
       rows are valid if their buckets were served, without a break, before they were read and after.

@@ -1,4 +1,4 @@
-"""One parameter server without I/O: its state, and the calls on it.
+"""A parameter server without I/O: its state, and the calls on it.
 
 A call names buckets. It is carried out for those that this server is the primary of; the reply names the others, which
 the caller then sends to their primaries. Changes are replicated before the reply (`replication/`).

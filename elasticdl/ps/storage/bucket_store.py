@@ -1,4 +1,4 @@
-"""What a server holds, and how pushes change it: dense parameters, tables, and the account of what was applied.
+"""The content of a server, and its updates by pushes: dense parameters, tables, and the history of applied batches.
 
 The same calls in the same order make the same bucket_store, to the bit: that is what keeps a backup equal to its
 primary. Nothing here depends on a clock, on chance, or on the caller. Callers are
@@ -35,7 +35,7 @@ from elasticdl.wire import ps_pb2
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """What a parameter server needs to know of its job."""
+    """The settings of a parameter server from its job."""
 
     asynchronous: bool = True
     grads_to_wait: int = 1
@@ -59,7 +59,7 @@ class Push:
 
     worker: str
     sequence: int
-    # Of the values that the gradients were computed with: that of the oldest, and the buckets that were newer.
+    # The version of the values that the gradients were computed with: that of the oldest bucket, and the newer ones.
     version: int
     learning_rate: float
     gradients: Mapping[str, Array]
@@ -71,7 +71,7 @@ class Push:
     generation: int = 0
     # The gradient of this is not finite: nothing of the batch is applied.
     not_finite: str = ""
-    # What it is for; None: everything there is. Where the sender believes each array to be.
+    # The buckets of the push; None: all. The bucket of each array as the sender knows it.
     buckets: Mask | None = None
     array_buckets: Mapping[str, int] = field(default_factory=dict)
     newer: Newer = ()
@@ -82,7 +82,7 @@ class Push:
         return self.applied is not None and bool((self.applied & history.mask).any())
 
     def age(self, history: UpdateHistory) -> int:
-        """How many updates these buckets have had since they were pulled, which were all pulled alike."""
+        """Returns the number of updates of these buckets since they were pulled, all at one version."""
         pulled = next((version for mask, version in self.newer if (mask & history.mask).any()), self.version)
         return history.version - pulled
 
@@ -99,7 +99,7 @@ class InitialModel:
 
 
 class BucketStore:
-    """Not thread-safe, but rows may be looked up at any time."""
+    """The content of a server. Not thread-safe, but rows may be looked up at any time."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
@@ -109,7 +109,7 @@ class BucketStore:
         self.optimizer: dict[str, Any] | None = None
         self._rule: Optimizer | None = None
         self._optimizer_confirmed = False
-        # Of the dense arrays.
+        # The bucket of each dense array.
         self.buckets: dict[str, int] = {}
 
     # -- the model -------------------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ class BucketStore:
     # -- pushes ----------------------------------------------------------------------------------------------
 
     def histories_of(self, push: Push, mask: Mask) -> list[UpdateHistory]:
-        """Those of some buckets that a push is for. Each was pulled at one version: as cut up by that, what is done to
-        a bucket is the same wherever it is done, and whatever other buckets are there.
+        """Returns the histories of the buckets of a push, divided so that those of a history were pulled at one
+        version. The update of a bucket is then the same on every server, whatever other buckets it has.
         """
         for newer, _ in push.newer:
             self.histories.select(newer & mask)
@@ -237,7 +237,7 @@ class BucketStore:
         self.tables.check(part.rows)
 
     def apply(self, push: Push, histories: Sequence[UpdateHistory]) -> None:
-        """What a push has for these histories. It has been checked."""
+        """Applies the part of a checked push for these histories."""
         for history in histories:
             if push.has_been_applied(history):
                 pass
@@ -289,7 +289,7 @@ class BucketStore:
         self.apply(push, behind)
 
     def _check_form(self, part: Push) -> None:
-        """What a primary has checked; not again what takes time: finite numbers, memory."""
+        """Checks the form of a push that a primary has checked; omits slow checks: finite numbers, memory."""
         try:
             self.dense.check(part.gradients, part.state)
             self.tables.check_form(part.rows)
@@ -307,7 +307,7 @@ class BucketStore:
         self.histories.merge(histories)
 
     def _part(self, push: Push, mask: Mask) -> Push:
-        """What is for some buckets. The push itself, if that is all it is for."""
+        """Returns the part of a push for some buckets; the push itself, if that is all it is for."""
         if mask.all() or (push.buckets is not None and not (push.buckets & ~mask).any()):
             return push
         buckets = {**self.buckets, **push.array_buckets}
@@ -341,7 +341,7 @@ class BucketStore:
         return self._within(self.dense.values, mask), self._within(self.dense.state, mask)
 
     def attributes(self) -> dict[str, Any]:
-        """What belongs to all buckets."""
+        """Returns the attributes common to all buckets."""
         return {"optimizer": self.optimizer, "tables": self.tables.describe()}
 
     def dense_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
@@ -349,7 +349,7 @@ class BucketStore:
         return self.dense.groups(self._within({**self.dense.values, **self.dense.state}, mask))
 
     def parts(self, bucket: int, size: int) -> int:
-        """In how many parts a bucket is to be exported, if each is to have about so many bytes of rows."""
+        """Returns the number of parts in which to export a bucket, if each is to have about so many bytes of rows."""
         return min(MOST_PARTS, 1 + self.tables.bucket_bytes(bucket) // size)
 
     def export(
@@ -370,7 +370,7 @@ class BucketStore:
     def export_part(
         self, bucket: int, part: int, parts: int
     ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-        """Another part of the rows of a bucket, as they are by now."""
+        """Returns another part of the present rows of a bucket."""
         (version,) = {history.version for history in self.histories if history.mask[bucket]}
         return {"version": version}, self.tables.part(bucket, part, parts)
 
@@ -449,7 +449,7 @@ class BucketStore:
             self._apply_waiting(history)
 
     def _adopt(self, attributes: Mapping[str, Any]) -> bool:
-        """The optimizer and the tables of those who had this before, if there are none here, or if a worker has said
+        """Takes the optimizer and the tables of the previous servers, if there are none here, or if a worker has said
         there what this job has, and not here yet. False: new slots.
         """
         kept = True

@@ -36,7 +36,7 @@ class CopyOnWriteSnapshot:
     version: int
     attributes: Mapping[str, Any]
     groups: Mapping[str, Mapping[str, Array]]
-    # Of the dense arrays.
+    # The bucket of each dense array.
     buckets: Mapping[str, int]
     tables: Mapping[str, Frozen]
 
@@ -60,7 +60,7 @@ class CopyOnWriteSnapshot:
         )
 
     def snapshot(self, mask: Mask) -> NamedArrays:
-        """What is in some buckets, but for the tables."""
+        """Returns the content of some buckets, without tables."""
         groups: dict[str, dict[str, Array]] = {}
         for group, members in self.groups.items():
             waiting = group.startswith(WAITING_PREFIX)

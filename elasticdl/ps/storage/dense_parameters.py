@@ -26,7 +26,7 @@ _LARGE, _PART = 1 << 21, 1 << 17
 
 
 class DenseParameters:
-    """Not thread-safe."""
+    """The dense parameters of a server. Not thread-safe."""
 
     def __init__(self, trainable: Mapping[str, Array], state: Mapping[str, Array]) -> None:
         """Takes the arrays as its own: they will be changed."""
@@ -85,7 +85,7 @@ class DenseParameters:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays, slots too."""
+        """Returns the bytes of all arrays, with slots."""
         slots = (array for arrays in self.slots.values() for array in arrays.values())
         return sum(
             array.nbytes
@@ -98,7 +98,7 @@ class DenseParameters:
         return self._optimizer is not None
 
     def use_optimizer(self, optimizer: Optimizer) -> bool:
-        """From now on updates are this optimizer's. Returns whether the slots there are were right for it."""
+        """Replaces the optimizer. Returns whether it can use the present slots."""
         self._optimizer = optimizer
         fresh = {name: optimizer.slots(name, value) for name, value in self.values.items()}
         if all(_same_form(self.slots[name], slots) for name, slots in fresh.items()):
@@ -137,7 +137,7 @@ class DenseParameters:
                 self.pending[name] = np.array(gradient, dtype=kind)
 
     def apply_pending(self, names: Iterable[str], count: int, learning_rate: float, step: int) -> None:
-        """One update of some parameters with the mean of so many gradients."""
+        """Updates some parameters once with the mean of so many gradients."""
         chosen = list(names)
         self._make_own(chosen)
         gradients = {name: self.pending[name] for name in chosen}
@@ -191,7 +191,7 @@ def _add(waiting: Array, gradient: Array) -> Array:
 
 
 def differences(held: Mapping[str, Array], given: Mapping[str, Array]) -> list[str]:
-    """What a worker's parameters have otherwise than the server's, a line each."""
+    """Describes the differences between a worker's parameters and the server's, a line each."""
     problems = [f"{name} is not in the model" for name in held if name not in given]
     problems += [f"{name} is only in the model" for name in given if name not in held]
     problems += [

@@ -81,7 +81,7 @@ class LocalTables:
         clip_norm: float = 0.0,
         clip_value: float = 0.0,
     ) -> None:
-        """One step: an update of each of these rows. Rows that were not looked up for too long expire."""
+        """Makes one step: updates each of these rows. Rows that were not looked up for too long expire."""
         if gradients and not self._trains:
             raise ValueError("there is no optimizer")
         self.step += 1
@@ -121,8 +121,8 @@ class LocalTables:
         return {TABLES: described, STEP: self.step}
 
     def restore(self, checkpoints: Sequence[Sequence[Path]], *, ignored: Collection[str] = ()) -> None:
-        """From the files of a checkpoint and of all that it needs, oldest first. Raises `UserError` if they are of
-        another model; some tables there may be unknown here. Slots of another optimizer are left out.
+        """Restores the tables from the files of a checkpoint and of all that it needs, oldest first. Raises `UserError`
+        if they are of another model; some tables there may be unknown here. Slots of another optimizer are omitted.
         """
         with SavedTables(checkpoints) as saved:
             problems = [

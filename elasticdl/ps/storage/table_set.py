@@ -58,11 +58,11 @@ class RowPart:
     values: Array
 
     def of(self, mask: Mask) -> RowPart:
-        """Those in some buckets."""
+        """Returns the rows in some buckets."""
         return self.split(mask)[0]
 
     def split(self, mask: Mask) -> tuple[RowPart, RowPart]:
-        """Those in some buckets, and the others."""
+        """Returns the rows in some buckets, and the others."""
         inside = mask[buckets_of(self.ids, BUCKETS)]
         if inside.all():
             return self, RowPart(ids=self.ids[:0], values=self.values[:0])
@@ -91,7 +91,7 @@ class _Written:
 class _Saved:
     files: SavedTables
     mask: Mask
-    # Of the model that they belong to.
+    # The step of the model that they belong to.
     step: int
 
 
@@ -109,7 +109,7 @@ class Tables:
         self._parts: dict[int, tuple[int, int]] = {}
         # Where tables that are declared from now on have their rows from.
         self._saved: _Saved | None = None
-        # What was written of late, by the names of the copies.
+        # Recently written snapshots, by their names.
         self._written: dict[str, _Written] = {}
 
     @property
@@ -164,7 +164,7 @@ class Tables:
             self._tables[spec.name] = table
 
     def unknown(self, specs: Iterable[TableSpec]) -> list[TableSpec]:
-        """Those of which there is no table yet."""
+        """Returns the tables that do not exist yet."""
         return [spec for spec in specs if spec.name not in self._tables]
 
     def not_among(self, specs: Iterable[TableSpec]) -> list[str]:
@@ -184,7 +184,7 @@ class Tables:
         self._saved = None if saved is None or mask is None else _Saved(files=saved, mask=mask, step=step)
 
     def describe(self) -> dict[str, Any]:
-        """What the tables are, as JSON can say it."""
+        """Describes the tables as JSON."""
         return {name: describe(table).as_json() for name, table in self._tables.items()}
 
     def use_optimizer(self, optimizer: Optimizer) -> None:
@@ -247,14 +247,14 @@ class Tables:
             )
 
     def _taken(self) -> int:
-        """Of the memory limit. What changes while a checkpoint is written is in memory twice for a while: there is room
-        for that beside the rows, and only what goes beyond it is taken from them.
+        """Returns the bytes that count against the memory limit. Rows that change while a checkpoint is written are in
+        memory twice: there is room for that beside the rows, and only what exceeds it counts.
         """
         copied = sum(table.copied_bytes for table in self._tables.values())
         return self.bytes - min(copied, room_beside_rows(self._memory_limit))
 
     def update(self, rows: Mapping[str, RowPart], learning_rate: float, step: int) -> None:
-        """With gradients that have been checked, here or by the server that has sent them."""
+        """Updates rows with gradients that have been checked, here or by the server that sent them."""
         for name, part in rows.items():
             self._update(name, part, learning_rate=learning_rate, step=step, unique=True, finite=True)
 
@@ -289,13 +289,15 @@ class Tables:
             self._add_waiting(name, part)
 
     def _add_waiting(self, name: str, part: RowPart) -> None:
-        """In memory of its own. What it travelled in ends here: uint16 does not say of itself what it stands for."""
+        """Adds pending gradients in memory of their own. Their transport buffer ends here: uint16 does not name the
+        type it encodes.
+        """
         if len(part.ids):
             kept = RowPart(ids=part.ids.copy(), values=as_float32(part.values))
             self._waiting.setdefault(name, []).append(kept)
 
     def _take_waiting(self, name: str, mask: Mask) -> list[RowPart]:
-        """What waits for some buckets, and does so no longer."""
+        """Removes and returns the pending gradients of some buckets."""
         taken, rest = [], []
         for part in self._waiting.pop(name, []):
             inside, outside = part.split(mask)
@@ -308,7 +310,7 @@ class Tables:
         return taken
 
     def apply_waiting(self, mask: Mask, count: int, learning_rate: float, step: int) -> None:
-        """One update with the mean of so many gradients."""
+        """Makes one update with the mean of so many gradients."""
         for name in list(self._waiting):
             taken = self._take_waiting(name, mask)
             if taken:
@@ -376,7 +378,7 @@ class Tables:
         return complete
 
     def remember(self, copy: str, mask: Mask, frozen: Mapping[str, Frozen]) -> None:
-        """Some buckets of a copy have been written, and what is written next may build on them."""
+        """Notes that some buckets of a snapshot were written, so that the next checkpoint may build on them."""
         self._written[copy] = _Written(mask=mask, tables=dict(frozen))
         while len(self._written) > _REMEMBERED:
             del self._written[next(iter(self._written))]
@@ -398,7 +400,7 @@ class Tables:
         }
 
     def bucket_bytes(self, bucket: int) -> int:
-        """That its rows take, and ids that wait for one."""
+        """Returns the bytes of a bucket's rows, and of ids that wait for one."""
         return sum(table.bucket_bytes(bucket) for table in self._tables.values())
 
     def waiting_groups(self, mask: Mask) -> dict[str, dict[str, Array]]:
@@ -497,7 +499,7 @@ class NonFiniteGradient(UserError):
 
 
 def count_by_bucket(ids: Iterable[Ids]) -> NDArray[np.int64]:
-    """How many ids there are in each bucket."""
+    """Returns the number of ids in each bucket."""
     counts = np.zeros(BUCKETS, np.int64)
     for given in ids:
         counts += np.bincount(buckets_of(given, BUCKETS), minlength=BUCKETS)

@@ -1,4 +1,4 @@
-"""What has been done to which buckets: how often they were updated, and the last batch of every worker.
+"""The history of buckets: the number of their updates, and the last batch of every worker.
 
 Exactly once is a promise about buckets, since buckets move: a batch may have reached some of the buckets of a push and
 not others. Yet nearly always all buckets of a server have had the same batches. So the account is kept by histories,
@@ -26,7 +26,7 @@ class LastPush:
     lease_id: int = 0
     position: int = 0
     batches: int = 0
-    # What was answered.
+    # The reply that was sent.
     version: int = 0
 
 
@@ -77,7 +77,7 @@ class UpdateHistory:
 
     @classmethod
     def of_attributes(cls, mask: Mask, attributes: dict[str, Any]) -> UpdateHistory:
-        """Of a bucket from another server, or of a file, which knows of no workers."""
+        """Returns the history of a bucket from another server, or from a file, which has no workers."""
         return cls(
             mask=mask,
             initialized=bool(attributes.get("initialized", True)),

@@ -192,7 +192,7 @@ class MarketAllocator:
         return changed
 
     def _gain(self, run: Run, size: int, spots: dict[int, int], value: dict[str, float]) -> float:
-        """What a job gains, less the cost of its resize, from the size and the machines that it had."""
+        """Returns a job's gain, less the cost of its resize, from the size and the machines that it had."""
         table = run.table
         assert table is not None
         speed = table.on(run.size, len(run.spots[run.role]))

@@ -27,7 +27,7 @@ from elasticdl.scheduling.workspace import Run, Workspace
 
 
 class LoadLimit:
-    """How much more of each resource may be used before the load target is reached."""
+    """The unused amount of each resource below the load target."""
 
     def __init__(self, work: Workspace, max_load: float) -> None:
         self._work = work
@@ -47,7 +47,7 @@ class LoadLimit:
 
 
 def allowed(work: Workspace, limit: LoadLimit, run: Run, wanted: int) -> int:
-    """How many of `wanted` more instances the quota and the load target allow."""
+    """Returns how many of `wanted` more instances the quota and the load target allow."""
     return limit.room(run.request, work.quotas.room(run.job.namespace, run.request, wanted))
 
 
@@ -64,7 +64,7 @@ def _raise_levels(work: Workspace, runs: list[Run], limit: LoadLimit) -> bool:
     while active:
         targets = _water_level(work, active)
         if all(target <= run.size for run, target in zip(active, targets, strict=True)):
-            # What is left is less than one instance for everyone: one at a time.
+            # Less than one instance per job is left: one at a time.
             lowest = min(
                 range(len(active)), key=lambda i: (active[i].fair_level(active[i].size + 1), active[i].key)
             )

@@ -69,7 +69,7 @@ class TiresiasPolicy:
         return PolicyPlan(placements=self._place_gangs(view, queue))
 
     def _place_counts(self, view: ClusterView, queue: list[str]) -> dict[str, dict[str, dict[int, int]]]:
-        """As published: whether a job runs is decided by the number of free GPUs, and then it is placed."""
+        """Places jobs as published: the number of free GPUs decides whether a job runs, and then it is placed."""
         jobs = view.jobs
         need = jobs[queue[0]].job.elastic.requests if queue else {}
         resource = next((key for key, value in need.items() if value > 0), "")

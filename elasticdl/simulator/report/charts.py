@@ -77,7 +77,7 @@ def completion_chart(results: Sequence[RunResult]) -> Drawing:
 
 
 def timeline_chart(result: RunResult, number: int = 0) -> Drawing:
-    """One row per job: pale while it waits, darker the more instances it has."""
+    """Draws a row per job: pale while it waits, darker the more instances it has."""
     jobs = [job for job in result.jobs if not job.rejected][:_TIMELINE_ROWS]
     row = max(3.0, min(16.0, 420.0 / max(len(jobs), 1)))
     height = _TOP + row * len(jobs) + _BOTTOM

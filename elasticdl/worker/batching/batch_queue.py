@@ -1,13 +1,13 @@
-"""Batches made by a thread of their own, a few ahead of the one that is being computed with.
+"""A queue of batches, made by a thread a few batches before they are needed.
 
-The loop must wait for a batch *or* for a directive, so it asks whether one is `ready`, is nudged when one comes, and
-`take`s it; who has nothing else to wait for just iterates. What the making raises (an error in the feed, a corrupt
-file) is raised where the batches are taken, with the traceback it had, after the batches before it.
+The loop must wait for a batch *or* for a directive, so it checks whether one is `ready`, is nudged when one arrives,
+and `take`s it; a caller that waits for nothing else just iterates. Errors of the making thread (in the feed, a corrupt
+file) are raised where the batches are taken, with their traceback, after the batches before them.
 
-Making batches ahead pays where the machine has something to spare while one is computed with. Where the computing
-takes every core, a second thread only gets in its way: OpenMP's threads wait for each other by spinning, and all of
-them wait for the one that has to share its core. There a batch is made when it is asked for, as in a plain loop,
-unless that takes too large a part of the time (`Pace`).
+Prefetching batches pays where the machine has cores to spare during the computation. Where the computation takes every
+core, a second thread slows it down: OpenMP's threads wait for each other by spinning, and all of them wait for the one
+that has to share its core. There a batch is made when it is taken, as in a plain loop, unless that takes too large a
+part of the time (`Pace`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Pace:
 
     # Making a batch takes at most this part of the time of computing with it, or it is worth a thread.
     WORTH_A_THREAD = 0.25
-    # So many batches are looked at; one that waited for a shard or for a cut does not decide.
+    # The number of batches measured; one that waited for a shard or at a barrier does not count.
     SEEN = 9
     # With prefetch, the two costs cannot be distinguished; so now and then it is tried without.
     TRY_AGAIN_AFTER = 1000
@@ -49,7 +49,7 @@ class Pace:
         self.ahead = True
 
     def made(self, *, making: float, computing: float) -> None:
-        """So many seconds went into making a batch, after so many of computing with the one before."""
+        """Notes the seconds of making a batch, and of computing with the one before."""
         if not self._shares_cores:
             return
         if self.ahead:
@@ -188,7 +188,7 @@ class BatchQueue(Iterator[Batch]):
         return getattr(self._source, "failed_shard", None) if self._queue.ended else None
 
     def close(self) -> None:
-        """May be called by any thread, also while another waits for a batch: that one sees the end."""
+        """Closes the queue. Any thread may call this, also while another waits for a batch: that one sees the end."""
         queue = self._queue
         with queue.changed:
             queue.closed = True
@@ -209,7 +209,7 @@ class BatchQueue(Iterator[Batch]):
 
 
 def prefetch_batches(batches: Iterator[Batch], nudge: Callable[[], None]) -> BatchQueue:
-    """Those batches, which some trainers prefetch themselves, with a callback for new ones."""
+    """Wraps batches that a trainer prefetches itself, with a callback for new ones."""
     ahead = batches if isinstance(batches, BatchQueue) else BatchQueue(batches)
     ahead.listen(nudge)
     return ahead

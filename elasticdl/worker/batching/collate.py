@@ -29,7 +29,7 @@ class Collation:
     float_type: Any = np.float64
 
     def __call__(self, samples: list[Any], where: str = "the sample") -> Any:
-        """One structure of tensors with a first axis for the samples. `where` names the part, for messages."""
+        """Returns one structure of tensors with a first axis for the samples. `where` names the part, for messages."""
         first = samples[0]
         try:
             if isinstance(first, np.ndarray):

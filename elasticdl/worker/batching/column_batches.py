@@ -1,4 +1,4 @@
-"""From shards to batches where the feed takes many records at once: `batched` of `elasticdl.data.feeds`.
+"""Makes batches of shards where the feed takes many records at once: `batched` of `elasticdl.data.feeds`.
 
 What is done for every sample costs microseconds each, in Python and in TensorFlow's pipelines. That counts where a
 model needs hardly more than that for a sample, as click models do. A feed that takes columns is called once a batch: it
@@ -93,7 +93,7 @@ def _columns(reader: Reader, start: int, end: int) -> Mapping[str, Any]:
 
 
 def structured(fed: Any, leaf: Callable[[Any], Any]) -> Any:
-    """What a feed has given, with every array made into something else."""
+    """Converts every array of a feed's result."""
     if isinstance(fed, Mapping):
         return {name: structured(each, leaf) for name, each in fed.items()}
     if isinstance(fed, (tuple, list)):

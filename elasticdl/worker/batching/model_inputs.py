@@ -48,7 +48,7 @@ class ModelInputs:
         return (features,), {}
 
     def split(self, mode: Mode) -> Callable[[Any], tuple[Any, Any]]:
-        """What takes a batch of samples apart into features and labels."""
+        """Returns the function that separates a batch of samples into features and labels."""
         return self._prediction if mode is Mode.PREDICTION else _pair
 
     def _prediction(self, batch: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""From shards to batches: the definition's feed of records, run over one shard at a time, for PyTorch and Paddle.
+"""Makes batches of shards for PyTorch and Paddle: runs the definition's feed of records over one shard at a time.
 
 Such a feed is `feed(dataset, mode, metadata)`: it is given an iterable of the records of one shard and returns, or
 yields, unbatched samples: (features, labels), in prediction mode (see `model_inputs.py`) features alone if it likes.
@@ -22,7 +22,7 @@ from elasticdl.worker.trainer import Batch, Shard
 Feed = Callable[..., Any]
 # Makes a batch of samples.
 Collate = Callable[[list[Any]], Any]
-# What becomes of a collated batch: its features and its labels.
+# Separates a collated batch into its features and its labels.
 Split = Callable[[Any], tuple[Any, Any]]
 # The samples of a data set of the framework's own; None for anything else.
 OwnSamples = Callable[[Any], Iterator[Any] | None]

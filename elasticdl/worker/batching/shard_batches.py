@@ -33,7 +33,7 @@ class ShardBatches(Iterator[Batch]):
         return next(self._batches)
 
     def close(self) -> None:
-        """By any thread: the shard at hand ends at its next record, and no other is begun."""
+        """Stops the batches, from any thread: the present shard ends at its next record, and no other is begun."""
         with self._lock:
             self._stop.wanted = True
         close = getattr(self._shards, "close", None)

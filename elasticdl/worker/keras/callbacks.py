@@ -1,14 +1,14 @@
 """Runs a definition's Keras callbacks in a training loop that is not Keras's own.
 
-They find what `fit` would give them: the model, its optimizer, `stop_training`, a history. What differs:
+Callbacks have the attributes that `fit` sets: the model, its optimizer, `stop_training`, a history. The differences:
 
-- Callbacks that write files or send data do so in one worker, the leader; in the others they are left out. One of
-  the definition's own is such a callback if it has `writes_files = True`.
-- A worker that begins in the middle of a training tells its callbacks first what has been. Of that, nothing is
-  written again; and what they keep of the model (`restore_best_weights`) is reset.
-- `BackupAndRestore` is left out everywhere: checkpoints of the job do what it is for.
-- Where the model lives on parameter servers, weights that a callback sets (`restore_best_weights`) are those of
-  this worker alone.
+- Callbacks that write files or send data run in one worker, the leader, only. A definition's own callback does so with
+  `writes_files = True`.
+- A worker that begins in the middle of a training replays past events to its callbacks. They write nothing for these;
+  and values that they keep of the model (`restore_best_weights`) are reset.
+- `BackupAndRestore` never runs: the job's checkpoints replace it.
+- Where the model lives on parameter servers, weights that a callback sets (`restore_best_weights`) are set in this
+  worker only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from elasticdl.worker.trainer import CallbackRunner, EndedEpoch
 log = logging.getLogger("elasticdl.worker")
 
 _LEADERS_ONLY = {"TensorBoard", "ModelCheckpoint", "CSVLogger", "RemoteMonitor", "OrbaxCheckpoint"}
-# Of these, those that remember something that decides what they write.
+# Those of them whose memory decides what they write.
 _REMEMBERING = {"ModelCheckpoint"}
 _NOWHERE = {"BackupAndRestore"}
 _COUNTING = {"TensorBoard"}
@@ -118,7 +118,7 @@ class KerasCallbacks(CallbackRunner):
                 if hasattr(callback, "verbose"):
                     callback.verbose = verbosity
                 if getattr(callback, "best_weights", None) is not None:
-                    # Those of now, which were not the best then.
+                    # The present weights, which were not the best then.
                     callback.best_weights = None
             yield partial(self.fire, "on_epoch_begin", epoch, {})
 

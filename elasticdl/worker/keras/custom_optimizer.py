@@ -60,7 +60,7 @@ class CustomOptimizer:
         return {"name": type(self.custom).__name__}
 
     def apply_gradients(self, gradients_and_variables: Iterable[tuple[Any, Any]]) -> None:
-        """In a graph or out of one."""
+        """Applies gradients, in a graph or out of one."""
         self.iterations.assign_add(1)
         rate = (
             self._learning_rate(self.iterations - 1) if callable(self._learning_rate) else self._learning_rate

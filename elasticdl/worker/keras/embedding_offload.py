@@ -116,7 +116,7 @@ def move_large(
 
 @contextlib.contextmanager
 def moved_back(moved: list[MovedEmbedding], tables: LocalTables | None) -> Iterator[None]:
-    """In here they are ordinary layers."""
+    """Makes moved layers ordinary ones inside of this context."""
     assert not moved or tables is not None
     for each in moved:
         each.fill(tables)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def check_read(moved: Iterable[MovedEmbedding], read: Iterable[Any]) -> None:
     names = [each.size.name for each in moved if id(_native(each.variable).handle) in handles]
     if names:
         raise UserError(
-            f"The model uses the values of the embedding {', '.join(names)} otherwise than by looking rows up, and "
+            f"The model uses the values of the embedding {', '.join(names)} in other ways than by looking rows up, and "
             "they were moved to the parameter servers.",
             hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )
@@ -166,7 +166,7 @@ def _variable_of(layer: Any) -> Any:
 
 
 def _assign(variable: Any, value: Any) -> None:
-    """Whatever the shape: that of a variable is not looked at here."""
+    """Assigns a value without checking its shape."""
     tf.raw_ops.AssignVariableOp(resource=_native(variable).handle, value=value, validate_shape=False)
 
 

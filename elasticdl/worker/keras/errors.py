@@ -47,7 +47,7 @@ def readable(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """What is wrong, in one paragraph: what stands behind the last frame."""
+    """Summarizes an error in one paragraph: the text behind the last frame."""
     lines = readable(error).splitlines()
     paragraph: list[str] = []
     frame_indent: int | None = None
@@ -66,14 +66,14 @@ def summary(error: BaseException) -> str:
 
 
 def program_error(what: str, error: BaseException, *, hint: str = "") -> UserError:
-    """For an error that came out of the user's code, or of what their code asked TensorFlow to do, on some data."""
+    """Makes an error of the user's code, or of TensorFlow operations that it called, on some data."""
     if isinstance(error, UserError):
         return error
     return ProgramError(f"{what}: {summary(error)}", traceback=users_part(error), hint=hint)
 
 
 def definition_error(what: str, error: BaseException, *, hint: str = "") -> UserError:
-    """For an error that no other data and no other try would mend."""
+    """Makes an error that no other data and no retry can avoid."""
     if isinstance(error, UserError):
         return error
     part = users_part(error)

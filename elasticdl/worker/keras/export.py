@@ -79,7 +79,7 @@ def _specs(features: Any, names: list[str]) -> Any:
 
 
 def _input_names(model: Any) -> list[str]:
-    """Those of a model that was made of layers; others have none."""
+    """Returns the input names of a model that was made of layers; others have none."""
     try:
         return [str(one.name) for one in tf.nest.flatten(model.inputs or [])]
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""What is computed with a batch, as graphs: a training step, gradients, an evaluation, predictions."""
+"""The computations of a batch as graphs: a training step, gradients, an evaluation, predictions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Forward:
             ) from error
 
     def loss(self, labels: Any, predictions: Any) -> Any:
-        """One number: the mean of what the definition's loss gives, and the model's own losses."""
+        """Returns the mean of the definition's loss, plus the model's own losses."""
         if labels is None:
             raise UserError(f"The feed of {self._name} gives no labels to compute the loss with.")
         fit = f"labels {describe(labels)} and predictions {describe(predictions)}"
@@ -107,7 +107,7 @@ class Forward:
 
 
 class Training:
-    """What changes the model, or says how to. The model and the optimizer must have been built.
+    """The graphs that update the model, or compute updates. The model and the optimizer must have been built.
 
     What is frozen (`trainable`) has no gradients as long as it is: callbacks may freeze layers, and let them be trained
     again. Graphs do not look at it, so each choice of what is trained has its own (`follow`).
@@ -137,7 +137,7 @@ class Training:
         self._handles = list(handles)
         self._known = {id(one) for one in [*variables, *handles]} | set(elsewhere)
         self._check_read = check_read
-        # What can be frozen: layers, and with Keras 3 their variables one by one.
+        # The objects that can be frozen: layers, and with Keras 3 their variables one by one.
         self._freezable = list(model._flatten_layers())
         if hasattr(tf.keras, "ops"):
             self._freezable += model.weights
@@ -146,7 +146,7 @@ class Training:
         self.follow()
 
     def follow(self) -> None:
-        """Before each batch: takes the graphs of what is trained by now. Raises `UserError` if that is something that
+        """Selects, before each batch, the graphs for the present trainable variables. Raises `UserError` if one of them
         was frozen when the model was made.
         """
         switches = tuple(one.trainable for one in self._freezable)
@@ -214,8 +214,9 @@ class Training:
         return loss, lambda: optimizer.apply_gradients(pairs), gradients
 
     def _gradients(self, features: Any, labels: Any) -> Any:
-        """Of all that may be trained. Of a variable that is frozen, or that the loss does not depend on: None, for
-        Keras leaves it as it is. By a gradient of zeros it would decay, or become zero.
+        """Returns the gradients of all variables that may be trained. A variable that is frozen, or that the loss does
+        not depend on, has None, so that Keras does not change it: by a gradient of zeros it would decay, or become
+        zero.
         """
         loss, gradients = self._derive(features, labels, _same)
         self._tell_of_unused(gradients)
@@ -243,7 +244,7 @@ class Training:
             )
 
     def _apply(self, gradients: list[Any]) -> None:
-        """Of all that may be trained."""
+        """Applies the gradients of all variables that may be trained."""
         pairs = zip(gradients, self._all, strict=True)
         self._optimizer.native.apply_gradients([pair for pair in pairs if id(pair[1]) in self._trained])
 
@@ -271,7 +272,7 @@ def _path(variable: Any) -> str:
 
 
 def _values(gradient: Any) -> Any:
-    """Those of an ordinary gradient, or of some rows."""
+    """Returns the values of an ordinary gradient, or of a gradient of some rows."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
 
 

@@ -60,7 +60,7 @@ class EvaluationMetrics:
         self._metrics[name] = _adapt(name, metric, output, definition)
 
     def prepare(self, labels: Any, predictions: Any) -> None:
-        """With the first batch: some metrics have no state before, some have to show that theirs adds up."""
+        """Prepares metrics with the first batch: some have no state before, some must prove that theirs adds up."""
         for metric in self._metrics.values():
             metric.prepare(*self._pick(metric, labels, predictions))
         self.prepared = _size(predictions) > 1
@@ -125,7 +125,7 @@ class EvaluationMetrics:
 
 
 class _Metric(abc.ABC):
-    """One metric. `in_graph`: it is updated inside the graph that makes the predictions."""
+    """A metric. `in_graph`: it is updated inside the graph that makes the predictions."""
 
     in_graph = False
     direction = ""
@@ -144,7 +144,7 @@ class _Metric(abc.ABC):
             raise definition_error(f"The metric {self.name} cannot take {given}", error) from error
 
     def prepare(self, labels: Any, predictions: Any) -> None:
-        """Only Keras's have to be prepared."""
+        """Prepares the metric; only Keras's need it."""
         return
 
     @abc.abstractmethod
@@ -247,7 +247,7 @@ class _FunctionMetric(_Metric):
 
 
 class _OwnMetric(_Metric):
-    """Those of `elasticdl.worker.scoring.metrics`."""
+    """A metric of `elasticdl.worker.scoring.metrics`."""
 
     def __init__(self, name: str, output: str | None, native: Any) -> None:
         super().__init__(name, output)

@@ -1,4 +1,4 @@
-"""What can be seen of a Keras model before it is computed: its backend, and whether its variables exist."""
+"""Inspects a Keras model before it is computed: its backend, and whether its variables exist."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class KerasOptimizer:
         self.rates = _OneRate(self.native)
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Its variables made beforehand: inside a function they could only be made once."""
+        """Makes the optimizer's variables beforehand: inside a function they could only be made once."""
         if self._built:
             return
         self._built = True
@@ -103,7 +103,7 @@ class KerasOptimizer:
         if _is_legacy(self.native) and _computes_otherwise(kind, settings):
             raise UserError(
                 f"The optimizer of {self._name} is tf.keras.optimizers.legacy.{kind}, which with these settings "
-                f"computes otherwise than tf.keras.optimizers.{kind}, and parameter servers and tables have only the "
+                f"computes differently from tf.keras.optimizers.{kind}, and parameter servers and tables have only the "
                 "latter.",
                 hint=f"Use tf.keras.optimizers.{kind}, or train with --distribution_strategy=Local, without tables.",
             )
@@ -137,8 +137,8 @@ class KerasOptimizer:
             )
 
     def clip(self, gradients: list[Any]) -> list[Any]:
-        """As the optimizer would do before it applies them: gradients of single rows as they are, where a row may
-        come more than once. At most one of the three is set.
+        """Clips gradients as the optimizer would before it applies them, except gradients of single rows, which may
+        come more than once. At most one of the three options is set.
         """
         norm = getattr(self.native, "clipnorm", None)
         overall = getattr(self.native, "global_clipnorm", None)
@@ -242,7 +242,7 @@ def _is_schedule(rate: Any) -> bool:
 
 
 def _scaled(array: Array, limit: float, squares: float) -> Array:
-    """As it is, if a norm of which this is the square keeps within the limit; else made smaller by as much."""
+    """Scales an array down if a norm, of which this is the square, exceeds the limit."""
     if squares <= limit * limit:
         return array
     return np.multiply(array, limit / np.sqrt(squares), dtype=array.dtype)

@@ -37,7 +37,7 @@ class FixedRows(tf.Module):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def as_ordinary(tables: Tables) -> Iterator[None]:
-    """In here the model's layers compute without anything of ours."""
+    """Makes the model's layers ordinary ones inside of this context."""
     assert tables.own is not None
     fixed = {}
     for table, layer in tables.layers:

@@ -110,7 +110,7 @@ class KerasTrainer(Trainer):
 
     def _find_variables(self) -> ModelVariables:
         for _, layer in table_layers(self.model):
-            # One that some batches do without, or all of them.
+            # A layer that some batches do not use, or none.
             if not layer.built:
                 layer.build()
         found = ModelVariables(self.model)
@@ -166,7 +166,7 @@ class KerasTrainer(Trainer):
         return {name: gradient.numpy() for name, gradient in pairs if gradient is not None}
 
     def _clipped(self, training: Training, batch: Batch) -> tuple[float, dict[str, Array]]:
-        """Where there are tables: gradients that are clipped together with those of rows."""
+        """Returns the gradients of a model with tables, clipped together with those of rows."""
         self.tables.forget()
         loss, gradients = training.gradients(batch.features, batch.labels)
         rows = self.tables.take()

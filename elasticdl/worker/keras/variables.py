@@ -55,7 +55,7 @@ class ModelVariables:
 
 
 def _assignment(variables: Sequence[Any]) -> Any:
-    """One call for all variables: a call a variable takes longer than a step of a small model."""
+    """Assigns all variables in one call: a call a variable takes longer than a step of a small model."""
     specs = [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
 
     def assign(*values: Any) -> None:

@@ -1,4 +1,4 @@
-"""One thing at a time done in the background: the push of the last batch, and the pull of values behind it.
+"""Runs one operation at a time in the background: the push of the last batch, and the pull of values after it.
 
 What it raises is raised where the next thing is given, or where the end is waited for.
 """

@@ -35,7 +35,7 @@ _LISTED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """Of an embedding."""
+    """The size of an embedding."""
 
     name: str
     rows: int
@@ -50,7 +50,7 @@ class Size:
 
 
 class OffloadReport:
-    """Which large embeddings of a model are moved and which are not. Each is logged by the worker."""
+    """The large embeddings of a model that are moved, and those that are not. The worker logs each."""
 
     def __init__(self) -> None:
         self._moved: list[Size] = []

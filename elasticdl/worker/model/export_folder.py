@@ -33,7 +33,7 @@ def publish(folder: Path, path: Path, names: Sequence[str]) -> None:
         with file.open("rb") as opened:
             os.fsync(opened.fileno())
     if not path.exists():
-        # What mkdtemp makes is for its owner alone; a folder made by mkdir shows what others may see here.
+        # A folder of mkdtemp is for its owner alone; one made by mkdir shows what others may see here.
         path.mkdir()
     for name in names:
         if (folder / name).exists():

@@ -25,7 +25,7 @@ class Rates(abc.ABC):
     def write(self, rates: tuple[float, ...]) -> None: ...
 
     def scheduled(self) -> tuple[float, ...]:
-        """What a schedule that goes by batches has made of the initial ones, without callbacks."""
+        """Returns the rates that a schedule by batches has computed from the initial ones, without callbacks."""
         return self.initial
 
 

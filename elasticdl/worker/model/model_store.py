@@ -1,4 +1,4 @@
-"""Where the model lives: in this worker, or on parameter servers (`served_model.py`). The loop does not care which.
+"""The place of the model: in this worker, or on parameter servers (`served_model.py`), behind one interface.
 
 Parameters often exist only after the first batch (layers are built by what they see), so both wait for one
 (`prepare`) before they fetch or give values.
@@ -35,9 +35,9 @@ TRAINABLE, STATE, OPTIMIZER = "trainable", "state", "optimizer"
 
 
 class Model(abc.ABC):
-    """One generation of the model that this worker trains."""
+    """A generation of the model that this worker trains."""
 
-    # What it began with, as long as this worker may be asked for that again.
+    # The initial values, as long as this worker may have to send them again.
     beginning: Parameters | None = None
     # Batches that this worker has skipped, since their loss or gradients were not finite. Parameter servers count
     # theirs themselves.
@@ -57,8 +57,8 @@ class Model(abc.ABC):
         applied: Callable[[float], None] | None = None,
         upcoming: Batch | None = None,
     ) -> float:
-        """One step, and its loss; on return it is applied, unless the model `is_asynchronous`. Position and batches:
-        what the ledger will hear of it.
+        """Makes a step and returns its loss; on return it is applied, unless the model `is_asynchronous`. Position and
+        batches: the progress for the ledger.
 
         `applied` is called with the loss when the step is part of the model, by any thread, and before that of the
         next step. `upcoming`: the next batch, if it is known already.
@@ -86,7 +86,9 @@ class Model(abc.ABC):
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[None]:
-        """In here all of the model is in this worker, the rows of its tables too, to be exported."""
+        """Provides all of the model in this worker, with the rows of its tables, to be exported inside of this
+        context.
+        """
         yield
 
     @property
@@ -255,7 +257,7 @@ def _count_skipped(checkpoint: Checkpoint) -> int:
 
 
 def _read_parameters(checkpoint: Checkpoint) -> dict[str, dict[str, Array]]:
-    """What is in the files of a checkpoint, from any writer, but for tables."""
+    """Reads the files of a checkpoint, from any writer, without tables."""
     groups: dict[str, dict[str, Array]] = {}
     for path in checkpoint.data_files():
         with ArrayFile(path) as file:

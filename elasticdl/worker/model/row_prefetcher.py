@@ -1,10 +1,9 @@
-"""The rows of the next batch, pulled while this one is computed with.
+"""Prefetches the rows of the next batch while the present one is computed.
 
-What a layer will ask for is known only when it asks. But most models look up what their features are, or some columns
-of them, and that can be seen: the ids that a lookup asked for are compared with the features of the batch (`learn`),
-and where they were the same, the next batch's are taken to be so too. When a lookup comes, it gets what was pulled
-ahead only if that was pulled for exactly the ids it asks for; otherwise it goes its own way, and what it asks for is
-compared again. So nothing can be wrong, only faster.
+The ids of a lookup are known only when a layer calls it. But most models look up their features, or some columns of
+them: the ids of a lookup are compared with the features of the batch (`learn`), and where they were the same, those of
+the next batch are expected to be the same too. A lookup gets prefetched rows only if they were pulled for exactly its
+ids; otherwise it pulls them itself, and its ids are compared again. So results cannot be wrong, only faster.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Features = Callable[[Any], Sequence[Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where in the features of a batch the ids of a lookup are: a feature, or `width` columns of it."""
+    """The place of a lookup's ids in the features of a batch: a feature, or `width` columns of it."""
 
     feature: int
     column: int = 0
@@ -61,17 +60,17 @@ class _Fetched:
 
 
 class RowsAhead:
-    """For one model. All but the pulling is done by the thread that computes."""
+    """Prefetched rows of one model. The computing thread does everything except the pull."""
 
     def __init__(self, source: RowSource, features: Features) -> None:
         self._source = source
         self._features = features
         self._thread = Exchange()
-        # Of every lookup that was last seen, in their order: its table, and where its ids were.
+        # The place of every lookup in the last batch, in their order: its table, and where its ids were.
         self._places: list[tuple[str, Place | None]] = []
         self._seen: list[_Lookup] = []
         self._current: list[_Fetched] = []
-        # What is being pulled, and the batch it is for.
+        # The rows that are being pulled, and the batch they are for.
         self._next: list[_Fetched] = []
         self._next_batch: Any = None
         self._learned = 0
@@ -112,7 +111,7 @@ class RowsAhead:
         self._places = [(one.table, find_place(one.ids, features)) for one in self._seen]
 
     def forget(self) -> None:
-        """What is pulled ahead is of a model that is gone."""
+        """Discards prefetched rows of a model that was replaced."""
         self._wait()
         self._current, self._next, self._next_batch = [], [], None
 
@@ -126,7 +125,7 @@ class RowsAhead:
             self._next = []
 
     def _fetch(self, batch: Any) -> None:
-        """By the other thread: all tables with one pull."""
+        """Pulls the rows of all tables with one call, in the other thread."""
         features = self._features(batch)
         lookups = []
         for table, place in self._places:
@@ -163,7 +162,7 @@ def _together(parts: Sequence[Ids]) -> tuple[Ids, list[Ids | None]]:
 
 
 def find_place(ids: Ids, features: Sequence[Array]) -> Place | None:
-    """Where in the features these ids are, if they are there as they are."""
+    """Returns the place of these ids in the features, if they are there unchanged."""
     for number, feature in enumerate(features):
         if feature.size == len(ids) and np.array_equal(feature.reshape(-1), ids):
             return Place(feature=number)

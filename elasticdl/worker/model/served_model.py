@@ -67,7 +67,7 @@ class ServedModel(Model):
         # A batch was passed over. What it has left in the model that is not trained, such as moving averages, must go:
         # the next pull is of everything.
         self._spoiled = False
-        # Of the model that is not trained, what was never finite: masks, for instance.
+        # Untrained values that were never finite: masks, for instance.
         self._never_finite: frozenset[str] = frozenset()
 
     def prepare(self, batch: Batch) -> None:
@@ -107,7 +107,7 @@ class ServedModel(Model):
     def _use(self, pulled: Values) -> None:
         self._versions = pulled.versions
         with self._between:
-            # What was pulled before the last push is of an older step.
+            # Values pulled before the last push are of an older step.
             self._step = max(self._step, int(pulled.versions.max()))
         if pulled.trainable:
             self._trainer.set_parameters(
@@ -260,7 +260,7 @@ class ServedModel(Model):
 
     @property
     def step(self) -> int:
-        """With the push that is on its way: so it is the same however long that takes."""
+        """Returns the step including the push in flight, so that it does not depend on the duration of pushes."""
         with self._between:
             return self._step + self._under_way
 

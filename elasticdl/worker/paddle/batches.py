@@ -28,7 +28,7 @@ collate = Collation(tensor=lambda array: array, stack=_stacked, float_type=np.fl
 
 
 def make_arrays(split: Split) -> Make:
-    """For feeds that take columns."""
+    """Makes arrays for feeds that take columns."""
 
     def make(fed: Any, size: int) -> tuple[Any, Any]:
         def array(given: Any) -> Any:

@@ -51,7 +51,7 @@ def write_export(
 
 @contextlib.contextmanager
 def _own_rows(tables: Tables) -> Iterator[None]:
-    """In here every layer has its rows to itself, as in a notebook."""
+    """Gives every layer rows of its own inside of this context, as in a notebook."""
     if not tables:
         yield
         return
@@ -88,7 +88,7 @@ def _attempt(
 def _write_program(model: Any, prefix: Path, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     given = _positional(model, arguments, keywords)
     expected = outputs_by_name(model(*arguments, **keywords))
-    # What callbacks set is none of the model's.
+    # Attributes that callbacks set do not belong to the model.
     stop = model.__dict__.pop("stop_training", None)
     forward = model.forward
     try:

@@ -22,7 +22,7 @@ from elasticdl.worker.batching.model_inputs import ModelInputs
 from elasticdl.worker.definition import ProgramError, function_error
 from elasticdl.worker.trainer import Batch
 
-# What Paddle raises for shapes and types that do not fit.
+# Paddle's errors for shapes and types that do not fit.
 _DOES_NOT_FIT = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError)
 
 
@@ -114,7 +114,7 @@ def to_tensors(values: Any) -> Any:
 
 
 def last_line(error: BaseException) -> str:
-    """What is wrong: around it Paddle writes pages of its own frames."""
+    """Returns the message of an error, without the pages of Paddle's own frames."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     # Where in Paddle's sources it was found is no help.
     lines = [line for line in lines if not line.startswith("[/paddle/")]

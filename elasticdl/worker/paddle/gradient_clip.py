@@ -31,7 +31,7 @@ def clip_gradients(
 ) -> dict[str, RowGradients]:
     """Clips the gradients that parameters have, and those of rows; of these, returns what is left."""
     left = dict(rows)
-    # Of layers that share a table the first has the gradients.
+    # The first of layers that share a table has the gradients.
     handles = {id(layer.handle): table for table, layer in reversed(layers) if table in rows}
     for parameters, options in groups_of(optimizer):
         clip = options.get("grad_clip")

@@ -48,12 +48,12 @@ class Schedule(Rates):
         return float(self._optimizer.get_lr())
 
     def step(self) -> None:
-        """After a batch of the framework's own optimizer."""
+        """Advances the schedule after a batch of the framework's own optimizer."""
         if self._schedule is not None:
             self._advance()
 
     def rate(self, step: int) -> float:
-        """For the parameter servers; the optimizer here gets it too, for callbacks to see."""
+        """Returns the rate for the parameter servers, and sets it here for callbacks to see."""
         if self._schedule is None:
             return self.present
         past = self._past
@@ -87,7 +87,7 @@ class Schedule(Rates):
 
 
 def set_rate(optimizer: Any, rate: float) -> None:
-    """For callbacks. Raises `UserError` where the optimizer has a schedule, whose rate cannot be set."""
+    """Sets the rate for callbacks. Raises `UserError` where the optimizer has a schedule, whose rate cannot be set."""
     if isinstance(optimizer._learning_rate, paddle.optimizer.lr.LRScheduler):
         raise UserError(
             f"A callback sets the learning rate, and the optimizer has the schedule "

@@ -93,7 +93,7 @@ def held_by(optimizer: Any) -> set[int]:
 # -- for parameter servers -----------------------------------------------------------------------------------
 
 _OPTIM = paddle.optimizer
-# What parameter servers call each optimizer, and its options: (theirs, Paddle's).
+# The parameter servers' name of each optimizer, and its options: (theirs, Paddle's).
 _SERVED: dict[type, tuple[str, tuple[tuple[str, str], ...]]] = {
     _OPTIM.SGD: ("sgd", ()),
     _OPTIM.Momentum: ("sgd", (("momentum", "_momentum"), ("nesterov", "_use_nesterov"))),
@@ -203,7 +203,7 @@ def _number(value: Any) -> Any:
 
 
 def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
-    """What the optimizer remembers, as arrays; `names` has the name of each parameter that has numbers by its id.
+    """Returns the optimizer's slots as arrays; `names` has the name of each parameter with numbers by its id.
 
     kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor of a parameter's; rate is the learning rate.
     """

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 class ModelParameters:
     def __init__(self, model: Any) -> None:
-        # Of a layer whose rows are in a table nothing but a handle is here.
+        # A layer with its rows in a table has only a handle here.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         kept = set(model.state_dict())
         self._model = model
@@ -38,7 +38,7 @@ class ModelParameters:
             if id(parameter) not in handles:
                 (self._frozen if parameter.stop_gradient else self.trainable)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
-        # What optimizers and messages call a parameter.
+        # The name of a parameter in optimizers and messages.
         self.names = {id(parameter): name for name, parameter in (self.trainable | self._frozen).items()}
 
     @property
@@ -102,9 +102,9 @@ class ModelParameters:
 
 @contextlib.contextmanager
 def unchanged(parameters: Mapping[str, Any], *, closely: bool) -> Iterator[None]:
-    """In here gradients are computed, for servers. Raises `UserError` if parameters were changed on the way: those of
-    the servers were not, and the next pull would undo it. Paddle does not count changes reliably, so it takes reading
-    all numbers, which is done if `closely`.
+    """Checks that computing gradients for servers changes no parameter. Raises `UserError` if it does: the servers'
+    parameters were not changed, and the next pull would undo it. Paddle does not count changes reliably, so all numbers
+    are compared, if `closely`.
     """
     if not closely:
         yield
@@ -126,8 +126,9 @@ def _mark(parameter: Any) -> int:
 
 
 def looks_closely(batch: int) -> bool:
-    """At the first batch, the second, the fourth, the eighth and so on. What a model does to its parameters it does to
-    every batch, or from some time on; and reading all of them each time would take as long as computing with them may.
+    """Whether to check a batch closely: the first, the second, the fourth, the eighth and so on. A model that changes
+    its parameters does it in every batch, or from some time on; and comparing all of them each time would take as long
+    as computing with them may.
     """
     return batch & (batch - 1) == 0
 

@@ -51,7 +51,7 @@ def exchange(one: Any, other: Any) -> None:
 
 @contextlib.contextmanager
 def as_ordinary(tables: Tables) -> Iterator[None]:
-    """In here the model's layers are ordinary ones, which Paddle can write down."""
+    """Makes the model's layers ordinary ones, which Paddle can export, inside of this context."""
     assert tables.own is not None
     pairs = []
     for table, layer in tables.layers:

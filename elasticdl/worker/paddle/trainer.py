@@ -60,7 +60,7 @@ log = logging.getLogger("elasticdl.worker")
 
 @dataclass(frozen=True, kw_only=True)
 class _Learning:
-    """How the values are changed: by an optimizer of the definition's making, and its schedule."""
+    """The optimizer that the definition makes, and its schedule."""
 
     optimizer: Any
     rates: Schedule
@@ -170,7 +170,7 @@ class PaddleTrainer(Trainer):
         return math.isfinite(float(loss)) and find_not_finite(self._built().gradients()) is None
 
     def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
-        """Those of tables that the optimizer is for."""
+        """Returns the gradients of tables that the optimizer trains."""
         trained = self._tables_of(held)
         return {table: found for table, found in rows.items() if table in trained}
 
@@ -314,7 +314,7 @@ class PaddleTrainer(Trainer):
 
 
 def _left_embeddings(model: Any, *, at_least: int) -> list[str]:
-    """Those of Paddle cannot be moved to the servers, which is said of each that has so many bytes."""
+    """Reports Paddle's embeddings of so many bytes, which cannot be moved to the servers."""
     report = OffloadReport()
     for name, layer in model.named_sublayers(include_self=True):
         if type(layer) is paddle.nn.Embedding:

@@ -1,4 +1,4 @@
-"""What labels and predictions mean to a metric, inferred from their shapes.
+"""Infers the meaning of labels and predictions for a metric from their shapes.
 
 Definitions write labels as class numbers, as columns or one-hot, and predictions with or without an axis of
 classes; guessing wrong would give a number that looks right (an (n,) minus an (n, 1) is an (n, n)). So the
@@ -31,7 +31,7 @@ def as_numpy(value: Any) -> Array:
 
 
 def sample_count(values: Any) -> int:
-    """How many samples a batch has: the length of the first axis of the first tensor found in it."""
+    """Returns the number of samples of a batch: the length of the first axis of the first tensor found in it."""
     while not hasattr(values, "shape"):
         if isinstance(values, Mapping):
             values = next(iter(values.values()))

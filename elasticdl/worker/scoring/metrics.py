@@ -311,7 +311,7 @@ class MeanAbsoluteError(Averaged):
 
 
 def as_metrics(given: Any, prefix: str = "") -> dict[str, tuple[tuple[Any, ...], Metric]]:
-    """What `eval_metrics_fn` returned, flat: a name, and the output it is for together with the metric.
+    """Flattens the result of `eval_metrics_fn`: a name, and the output it is for together with the metric.
 
     A mapping inside the mapping is for the output of that name; its metrics are called OUTPUT_METRIC.
     """

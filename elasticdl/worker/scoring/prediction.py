@@ -118,7 +118,7 @@ class PredictionLoop:
 
 
 def output_file(spec: JobSpec) -> Path:
-    """Where the predictions go; for a URL, a file in the cache folder that is uploaded in the end."""
+    """Returns the file of the predictions; for a URL, a file in the cache folder that is uploaded in the end."""
     output = spec.training.output
     if is_url(output):
         name = PurePosixPath(output.partition("?")[0]).name
@@ -245,7 +245,7 @@ def _find_parts(folder: Path, size: int) -> list[tuple[int, int, Path]]:
 
 
 def _tables(parts: list[tuple[int, int, Path]]) -> Iterator[Any]:
-    """What each part has from its start on: an earlier one may have had some of it, too.
+    """Yields the tables of each part without rows that an earlier one has already.
 
     A part of which no record could be read has no columns for outputs, and is left out, unless all are such.
     """

@@ -100,7 +100,7 @@ class AllReduceLoop(TrainingLoop):
         assert team is not None
         if not team.halted or team.place is None:
             return False
-        if directive.cut_wanted > max(self._barrier, directive.cut_passed) and team.first:
+        if directive.barrier_requested > max(self._barrier, directive.barrier_passed) and team.first:
             self._reach_barrier(directive)
             return True
         if self._done_serial == serial:
@@ -128,7 +128,7 @@ class AllReduceLoop(TrainingLoop):
         self._close_team()
         self._generation = directive.generation
         self._reporter.start_generation(directive.generation)
-        self._barrier = directive.cut_passed
+        self._barrier = directive.barrier_passed
         self._done_serial = -1
         model = _ReplicatedModel(self._trainer)
         self._model = model
@@ -149,19 +149,19 @@ class AllReduceLoop(TrainingLoop):
         )
 
     def _warm_up(self) -> None:
-        """What takes long the first time is done before the others wait for this worker."""
+        """Does slow initial work before the others wait for this worker."""
         # An optimizer's first step loads this, which takes a second.
         importlib.import_module("torch._dynamo")
         self._torch.optimizer_state()
 
     def _wanted_pause(self) -> int:
         directive = self._link.directive()
-        wanted: int = directive.cut_wanted
-        return wanted if wanted > directive.cut_passed else 0
+        wanted: int = directive.barrier_requested
+        return wanted if wanted > directive.barrier_passed else 0
 
     def _pause_is_over(self, number: int) -> bool:
         directive = self._link.directive()
-        return directive.cut_passed >= number and not directive.evaluation_step
+        return directive.barrier_passed >= number and not directive.evaluation_step
 
     def _interrupted(self) -> bool:
         directive = self._link.directive()
@@ -177,7 +177,7 @@ class AllReduceLoop(TrainingLoop):
         directive = self._link.directive()
         if directive.finished or directive.drain or directive.generation != self._generation:
             return False
-        wanted = directive.cut_wanted > max(self._barrier, directive.cut_passed)
+        wanted = directive.barrier_requested > max(self._barrier, directive.barrier_passed)
         if wanted and self._team is not None and self._team.first:
             self._reach_barrier(directive)
         return True
@@ -200,7 +200,7 @@ class AllReduceLoop(TrainingLoop):
     # -- training --------------------------------------------------------------------------------------------
 
     def _compute(self, team: Team, micro: MicroBatch) -> None:
-        # What callbacks freeze when an epoch begins has no gradients, and what they let be trained has some.
+        # Parameters that callbacks freeze at the begin of an epoch have no gradients, and unfrozen ones have some.
         self._callbacks.begin_epoch(micro.epoch, self._callbacks.runner(self._link.directive()))
         samples, loss = 0, 0.0
         bad: tuple[BadRange, ...] = ()

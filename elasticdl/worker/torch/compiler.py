@@ -22,7 +22,7 @@ _METHODS = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
 
 
 def defer_compiler() -> None:
-    """From now on making an optimizer does not import the compiler. Nothing, if it is imported already."""
+    """Prevents the import of the compiler when an optimizer is made, unless it is imported already."""
     if _COMPILER in sys.modules:
         return
     for name in _METHODS:

@@ -26,21 +26,21 @@ _OWN_INITIALIZER = Initializer(kind="normal", options={"mean": 0.0, "stddev": 1.
 
 
 class _Moved:
-    """What both have in common."""
+    """The common part of both moved layers."""
 
     declaration: Declaration
 
     @property
     def weight(self) -> Any:
         raise UserError(
-            f"The model uses the values of the embedding {self.declaration.table} (its weight) otherwise than by "
+            f"The model uses the values of the embedding {self.declaration.table} (its weight) in other ways than by "
             "looking rows up, and they were moved to the parameter servers.",
             hint="Omit --move_embeddings_mib, or raise it above the size of this embedding.",
         )
 
 
 class MovedEmbedding(_Moved, Embedding):
-    """In the place of a torch.nn.Embedding."""
+    """Replaces a torch.nn.Embedding."""
 
     def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
         super().__init__(replaced.embedding_dim, table=name, initializer=initializer)
@@ -60,7 +60,7 @@ class MovedEmbedding(_Moved, Embedding):
 
 
 class MovedBag(_Moved, EmbeddingBag):
-    """In the place of a torch.nn.EmbeddingBag."""
+    """Replaces a torch.nn.EmbeddingBag."""
 
     def __init__(self, replaced: Any, *, name: str, initializer: Initializer) -> None:
         super().__init__(replaced.embedding_dim, mode=replaced.mode, table=name, initializer=initializer)
@@ -98,7 +98,7 @@ def move_large(model: Any, *, at_least: int) -> list[str]:
 
 
 def moved_sizes(model: Any) -> list[Size]:
-    """Of the embeddings that were moved."""
+    """Returns the sizes of the moved embeddings."""
     return [
         Size(name=layer.declaration.table, rows=layer.num_embeddings, width=layer.embedding_dim)
         for layer in model.modules()

@@ -88,7 +88,7 @@ def _program(model: Any, path: Path, arguments: tuple[Any, ...], keywords: dict[
 
 
 def _shapes(model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """For positional arguments a tuple will do; as soon as there are keywords, names are wanted for all."""
+    """Returns the dynamic shapes: a tuple for positional arguments; with keywords, PyTorch needs all names."""
     if not keywords:
         return arguments
     from inspect import signature
@@ -118,8 +118,9 @@ def _check_same(expected: Any, found: Any) -> None:
 
 
 def _two_samples(values: Any) -> Any:
-    """One sample would be taken for a constant: PyTorch writes programs for 0, for 1, or for any number
-    from 2."""
+    """Doubles a single sample, which would become a constant: PyTorch exports programs for 0, for 1, or for any number
+    from 2.
+    """
     sizes = {v.shape[0] for v in pytree.tree_leaves(values) if isinstance(v, torch.Tensor) and v.ndim}
     return _repeated(values) if sizes == {1} else values
 

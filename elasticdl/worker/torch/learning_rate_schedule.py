@@ -51,12 +51,12 @@ class Schedule(Rates):
         return float(self._optimizer.param_groups[0]["lr"])
 
     def step(self) -> None:
-        """After a batch of the framework's own optimizer."""
+        """Advances the schedule after a batch of the framework's own optimizer."""
         if self._schedule is not None:
             self._advance()
 
     def rate(self, step: int) -> float:
-        """For the parameter servers; the optimizer here gets it too, for callbacks to see."""
+        """Returns the rate for the parameter servers, and sets it here for callbacks to see."""
         if self._schedule is None:
             return self.present
         if self._written and self.present != self._written:

@@ -87,7 +87,7 @@ def held_by(optimizer: Any) -> set[int]:
 # ---------------------------------------------------------------------------------------
 
 _OPTIM = torch.optim
-# What parameter servers call each optimizer, and its options: (theirs, PyTorch's).
+# The parameter servers' name of each optimizer, and its options: (theirs, PyTorch's).
 _SERVED: dict[type, tuple[str, tuple[tuple[str, str], ...]]] = {
     _OPTIM.SGD: (
         "sgd",
@@ -141,7 +141,7 @@ _IMPLEMENTATION = {
 
 
 def group_options(optimizer: Any) -> list[dict[str, Any]]:
-    """What each group of parameters is trained with, but for the learning rate."""
+    """Returns the options of each group of parameters, without the learning rate."""
     return [
         {key: value for key, value in group.items() if key not in _IMPLEMENTATION}
         for group in optimizer.param_groups
@@ -209,7 +209,7 @@ def check_options(optimizer: Any, schedule: Any, *, sent: list[dict[str, Any]]) 
 
 
 def slots(optimizer: Any, names: Mapping[int, str]) -> dict[str, Array]:
-    """What the optimizer remembers, as arrays; `names` has the name of each parameter that has numbers by its id.
+    """Returns the optimizer's slots as arrays; `names` has the name of each parameter with numbers by its id.
 
     kind/NAME tells which optimizer it is. slot/PARAMETER/NAME is a tensor and number/PARAMETER/NAME a number
     of a parameter's, group/N/NAME a number (or several) of a group of parameters, its learning rate among them.
@@ -284,15 +284,15 @@ def load_slots(optimizer: Any, names: Mapping[int, str], state: Mapping[str, Arr
 def load_added(
     optimizer: Any, names: Mapping[int, str], left: Mapping[str, Array], *, scheduled: bool
 ) -> None:
-    """What `load_slots` left, where callbacks have heard of all that was before. Raises `UserError` if they have not
-    added the groups that it is of.
+    """Loads the rest of `load_slots`, after callbacks have replayed all past events. Raises `UserError` if they have
+    not added its groups.
     """
     wanted = {}
     for name, array in left.items():
         kind, _, rest = name.partition("/")
         owner, _, key = rest.rpartition("/")
         added = kind == "group" and int(owner) < len(optimizer.param_groups)
-        # What callbacks set, they have set by now. What a schedule makes of it from batch to batch they do not know.
+        # Callbacks have set their rates by now. They do not know the schedule's changes from batch to batch.
         if not added or (key == "lr" and scheduled):
             wanted[name] = array
     missing = load_slots(optimizer, names, slots(optimizer, names) | wanted)

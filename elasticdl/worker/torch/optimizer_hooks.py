@@ -32,7 +32,7 @@ _LOCAL = "train with --distribution_strategy=Local"
 
 
 def pre_hooks(optimizer: Any) -> list[Any]:
-    """Those of all optimizers, and its own, in PyTorch's order."""
+    """Returns the hooks of all optimizers, and its own, in PyTorch's order."""
     return list(
         chain(
             torch_optimizer._global_optimizer_pre_hooks.values(),
@@ -68,7 +68,7 @@ def check_steps(optimizer: Any) -> None:
 def run_pre_hooks(
     optimizer: Any, layers: Layers, rows: Mapping[str, RowGradients], *, closely: bool
 ) -> dict[str, RowGradients]:
-    """On the gradients that parameters have and on those of rows; of these, returns what is left. `closely`: see
+    """Runs the hooks on the gradients of parameters and of rows; returns what is left of the latter. `closely`: see
     `watch`.
     """
     hooks = pre_hooks(optimizer)
@@ -112,10 +112,10 @@ def step_with_rows(
 
 
 class _Shown:
-    """The gradients of rows by table, in the hands of handles while hooks run."""
+    """The gradients of rows by table, in their handles while hooks run."""
 
     def __init__(self, layers: Layers, gradients: Mapping[str, RowGradients]) -> None:
-        """Of layers that share a table the first has the gradients."""
+        """Maps gradients to layers. Of layers that share a table the first has the gradients."""
         first = dict(reversed(layers))
         self._handles = {table: first[table].handle for table in gradients}
         self._gradients = dict(gradients)

@@ -36,7 +36,7 @@ class ModelParameters:
     """The values of a model that is built."""
 
     def __init__(self, model: Any) -> None:
-        # Of a layer whose rows are in a table nothing but a handle is here, which has no numbers.
+        # A layer with its rows in a table has only a handle here, without numbers.
         handles = {id(layer.handle) for _, layer in table_layers(model)}
         kept = set(model.state_dict())
         self._model = model
@@ -47,7 +47,7 @@ class ModelParameters:
                 continue
             (self.trainable if parameter.requires_grad else self._frozen)[name] = parameter
         self._buffers = [name for name, _ in model.named_buffers() if name in kept]
-        # What optimizers and messages call a parameter.
+        # The name of a parameter in optimizers and messages.
         self.names = {
             id(parameter): name
             for name, parameter in model.named_parameters()
@@ -116,8 +116,8 @@ class ModelParameters:
 
 @contextlib.contextmanager
 def unchanged(parameters: Mapping[str, Any], *, closely: bool) -> Iterator[None]:
-    """In here gradients are computed, for servers. Raises `UserError` if parameters were changed on the way: those of
-    the servers were not, and the next pull would undo it.
+    """Checks that computing gradients for servers changes no parameter. Raises `UserError` if it does: the servers'
+    parameters were not changed, and the next pull would undo it.
     """
     changes = watch(parameters, closely=closely)
     yield
@@ -148,9 +148,9 @@ def _mark(parameter: Any, *, closely: bool) -> tuple[int, int]:
 
 
 def looks_closely(batch: int) -> bool:
-    """At the first batch, the second, the fourth, the eighth and so on. What a model does to its parameters it does to
-    every batch, or from some time on, as when they have become too large; and reading all of them each time would take
-    as long as computing with them may.
+    """Whether to check a batch closely: the first, the second, the fourth, the eighth and so on. A model that changes
+    its parameters does it in every batch, or from some time on, as when they have become too large; and comparing all
+    of them each time would take as long as computing with them may.
     """
     return batch & (batch - 1) == 0
 

@@ -44,7 +44,7 @@ class LookupEmbedding(nn.Module):  # type: ignore[misc]
 
 
 class LookupBag(LookupEmbedding):
-    """One row for the ids of a line, or of those from one offset to the next."""
+    """Returns one row for the ids of a line, or of those from one offset to the next."""
 
     def __init__(self, ids: Any, values: Any, mode: str) -> None:
         super().__init__(ids, values)
@@ -72,8 +72,8 @@ class LookupBag(LookupEmbedding):
 
 @contextlib.contextmanager
 def with_own_rows(tables: Tables) -> Iterator[None]:
-    """In here every layer has its rows to itself, as in a notebook, and `state_dict` has them too. Those that were
-    moved to the servers are what they were.
+    """Gives every layer rows of its own inside of this context, as in a notebook, so that `state_dict` has them too.
+    Moved layers become ordinary ones.
     """
     assert tables.own is not None
     own = tables.own
@@ -96,7 +96,7 @@ def with_own_rows(tables: Tables) -> Iterator[None]:
 
 @contextlib.contextmanager
 def as_ordinary(tables: Tables) -> Iterator[None]:
-    """In here the model's layers are ordinary modules, which PyTorch can write down."""
+    """Makes the model's layers ordinary modules, which PyTorch can export, inside of this context."""
     assert tables.own is not None
     with _exchanged([(layer, _ordinary(layer, table, tables.own)) for table, layer in tables.layers]):
         yield
@@ -104,7 +104,7 @@ def as_ordinary(tables: Tables) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exchanged(pairs: Sequence[tuple[Any, Any]]) -> Iterator[None]:
-    """In here layers are what was made for each of them."""
+    """Exchanges layers with their replacements inside of this context."""
     for layer, made in pairs:
         exchange(layer, made)
     try:

@@ -70,12 +70,12 @@ log = logging.getLogger("elasticdl.worker")
 
 @dataclass(frozen=True, kw_only=True)
 class _Learning:
-    """How the values are changed: by an optimizer and perhaps a schedule, both of the definition's making."""
+    """The optimizer that the definition makes, and perhaps a schedule."""
 
     optimizer: Any
     schedule: Any
     rates: Schedule
-    # Of all groups of parameters, as servers got them.
+    # The options of all groups of parameters, as servers received them.
     options: list[dict[str, Any]]
 
 
@@ -95,7 +95,7 @@ class TorchTrainer(Trainer):
         self._tables: Tables | None = None
         self._row_gradients: dict[str, RowGradients] = {}
         self._learning: _Learning | None = None
-        # Of an optimizer's saved state: what is of groups of parameters that callbacks have not added yet.
+        # The part of a saved optimizer state for groups of parameters that callbacks have not added yet.
         self._saved_for_later: dict[str, Array] = {}
         self._scores: EvaluationMetrics | None = None
 
@@ -192,7 +192,7 @@ class TorchTrainer(Trainer):
         return float(loss), {name: one for name, one in gradients.items() if id(parameters[name]) in held}
 
     def _trained_rows(self, rows: dict[str, RowGradients], held: set[int]) -> dict[str, RowGradients]:
-        """Those of tables that the optimizer is for."""
+        """Returns the gradients of tables that the optimizer trains."""
         trained = self._tables_of(held)
         return {table: found for table, found in rows.items() if table in trained}
 
@@ -248,7 +248,7 @@ class TorchTrainer(Trainer):
         return math.isfinite(float(loss)) and self.gradients_are_finite()
 
     def shared_parameters(self) -> list[Any]:
-        """What gradients are for, in the same order in every process."""
+        """Returns the parameters that have gradients, in the same order in every process."""
         return list(self._built().trainable.values())
 
     def shared_buffers(self) -> list[Any]:
@@ -300,7 +300,7 @@ class TorchTrainer(Trainer):
 
     @property
     def table_places(self) -> list[str]:
-        """Where in the model there are embeddings that have tables; it need not be built yet."""
+        """Returns the places of embeddings with tables in the model, which need not be built yet."""
         return [place for place, _ in table_layers(self._model)]
 
     def parameter_of_table(self, table: str) -> str:
@@ -333,7 +333,7 @@ class TorchTrainer(Trainer):
             learning.rates.resume(int(state["schedule/steps"]))
 
     def _load_added(self, learning: _Learning) -> None:
-        """Before a step: callbacks have run for it, and for all before."""
+        """Loads added groups before a step, after callbacks have run for it and for all steps before."""
         if self._saved_for_later:
             names, scheduled = self._built().names, learning.schedule is not None
             load_added(learning.optimizer, names, self._saved_for_later, scheduled=scheduled)

@@ -93,7 +93,7 @@ class _Monitor:
         self._best = -math.inf
 
     def improved(self, logs: Mapping[str, float] | None) -> bool | None:
-        """None if the metric is not there: there was no evaluation."""
+        """Whether the metric has improved; None if it is not there: there was no evaluation."""
         value = (logs or {}).get(self._monitor)
         if value is None:
             return None

@@ -21,7 +21,7 @@ class EpochCallbacks:
         self._reporter = reporter
         self._epochs = epochs
         self._runner: CallbackRunner | None = None
-        # The epoch that callbacks are in, and the last whose end they have heard of.
+        # The epoch that callbacks are in, and the last whose end was reported to them.
         self._epoch = -1
         self._last_ended = -1
 
@@ -48,7 +48,7 @@ class EpochCallbacks:
         self._last_ended = max(self._last_ended, directive.epochs_ended[-1].epoch - 1)
 
     def begin_epoch(self, epoch: int, runner: CallbackRunner) -> None:
-        """Nothing if the callbacks are in this epoch, or in a later one."""
+        """Begins an epoch, unless the callbacks are in this epoch, or in a later one."""
         if epoch <= self._epoch:
             return
         if self._epoch < 0 < epoch and not runner.empty:

@@ -1,8 +1,8 @@
-"""How far a worker is with its leases, and which of them end earlier than they were to.
+"""The progress of a worker in its leases, and the leases that were shortened.
 
-At the end of an epoch the master asks for parts of leases that others could train (truncations). A worker agrees to end
-a lease earlier, but never before what it has already trained, and never inside a shard whose feed gives no order: of
-such a shard, a part cannot be accounted for.
+At the end of an epoch the master requests parts of leases for idle workers (truncations). A worker agrees to end a
+lease earlier, but never before samples that it has already trained, and never inside a shard whose feed gives no order:
+a part of such a shard cannot be accounted for.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LeaseProgress:
         return max(wanted, position)
 
     def advance(self, batch: Batch, position: int, batches: int) -> None:
-        """After a batch has been trained."""
+        """Notes the progress after a batch has been trained."""
         lease_id = batch.shard.lease_id
         if batch.last:
             self.finish(lease_id)

@@ -11,14 +11,14 @@ import sys
 import time
 from collections.abc import Callable
 
-# Of the stall timeout of the master: the stacks are to be in the log before the kill.
+# The part of the master's stall timeout after which stacks are logged: before the kill.
 _FRACTION = 0.8
 # To start the timer again costs a thread; not after every short batch.
 _RESTART_SECONDS = 1.0
 
 
 class StallWatch:
-    """One for each process. `stall_seconds`: the shortest stall timeout, or 0 for none."""
+    """Watches the process for stalls. `stall_seconds`: the shortest stall timeout, or 0 for none."""
 
     def __init__(self, stall_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = _FRACTION * stall_seconds
@@ -34,7 +34,7 @@ class StallWatch:
         faulthandler.dump_traceback_later(self._seconds, file=sys.stderr)
 
     def stop(self) -> None:
-        """From now on there is nothing to do, and no progress to be expected."""
+        """Stops the watch: there is no more work, and no progress to be expected."""
         if self._started_at is not None:
             self._started_at = None
             faulthandler.cancel_dump_traceback_later()

@@ -1,15 +1,15 @@
 """The training loop of a worker that runs a model definition.
 
 One thread computes; others lease and prefetch (`shard_source`, `batching`), report (`reporter`) and listen to the
-master (`master_link`). Between two batches the computing thread looks at the newest directive and does, in this
-order, what it asks for: end, start another generation, wait at a barrier, end epochs for callbacks, end leases early,
-evaluate, do a task; and only then the next batch.
+master (`master_link`). Between two batches the computing thread reads the newest directive and executes, in this
+order: exit, start another generation, wait at a barrier, end epochs for callbacks, shorten leases, evaluate, do a task;
+and only then it trains the next batch.
 
 Failure modes
-    Killed: the master requeues the rest of the leases; the parameter servers report what was pushed and not reported.
-    The program raises: what is part of the model is reported, if that is quick, then the traceback and the lease;
-    this process exits with 1. The definition cannot work (`UserError`): the master ends the job; exit code
-    EXIT_DEFINITION_ERROR. Out of memory: exit code EXIT_OUT_OF_MEMORY.
+    Killed: the master requeues the rest of the leases; the parameter servers report pushes that were not reported. The
+    program raises: pending progress is reported, if that is quick, then the traceback and the lease; this process exits
+    with 1. The definition cannot work (`UserError`): the master ends the job; exit code EXIT_DEFINITION_ERROR. Out of
+    memory: exit code EXIT_OUT_OF_MEMORY.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from elasticdl.data.reader import Reader
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
-from elasticdl.ps.checkpoint.checkpoint_folders import copy_name
+from elasticdl.ps.checkpoint.checkpoint_folders import snapshot_name
 from elasticdl.ps.core.server_errors import Abandoned, NotFound
 from elasticdl.wire import master_pb2 as pb
 from elasticdl.worker.batching.batch_queue import BatchQueue, prefetch_batches
@@ -126,12 +126,12 @@ class TrainingLoop:
                 except Exception as error:  # noqa: BLE001 - the one before it is what counts
                     log.warning("After the error: %s: %s", type(error).__name__, error)
 
-        # Servers and the master are waited for by themselves for longer than anybody should wait here.
+        # Calls to servers and to the master retry for longer than the exit should wait.
         words = threading.Thread(target=say, name="last-words", daemon=True)
         try:
             words.start()
         except (RuntimeError, MemoryError) as error:
-            log.warning("What was not reported is left to the parameter servers: %s", error)
+            log.warning("Leaving unreported batches to the records of the parameter servers: %s", error)
         else:
             words.join(self._last_report_seconds)
 
@@ -150,7 +150,11 @@ class TrainingLoop:
             self._model.beginning = None
         if self._done_serial != serial and self._answer(directive, serial):
             return True
-        if self._queue is None or directive.cut_wanted > directive.cut_passed or not self._queue.ready():
+        if (
+            self._queue is None
+            or directive.barrier_requested > directive.barrier_passed
+            or not self._queue.ready()
+        ):
             self._wait_for_change()
             return True
         failed = self._queue.failed_shard
@@ -172,7 +176,7 @@ class TrainingLoop:
         if until_directive or self._at_barrier() or not self._link.memory.shards.shards():
             self._stall_watch.stop()
         else:
-            # What is leased is to be trained: the data may be what hangs.
+            # Leased shards count as pending work: reading the data may be what hangs.
             self._stall_watch.restart()
         self._link.wait(
             lambda: (
@@ -185,13 +189,13 @@ class TrainingLoop:
 
     def _at_barrier(self) -> bool:
         directive = self._link.directive()
-        return directive.cut_wanted > directive.cut_passed
+        return directive.barrier_requested > directive.barrier_passed
 
     # -- what directives ask for -----------------------------------------------------------------------------
 
     def _answer(self, directive: pb.Directive, serial: int) -> bool:
         """Does one thing that is asked for. False if there is nothing but training."""
-        if directive.cut_wanted > max(self._barrier, directive.cut_passed):
+        if directive.barrier_requested > max(self._barrier, directive.barrier_passed):
             self._reach_barrier(directive)
             return True
         for truncation in directive.truncations:
@@ -228,7 +232,7 @@ class TrainingLoop:
         self._generation = directive.generation
         self._reporter.start_generation(directive.generation)
         self._leases.start_generation()
-        self._barrier = directive.cut_passed
+        self._barrier = directive.barrier_passed
         generation = directive.generation
         if spec.nodes.num_ps:
             self._model = self._served_model(directive)
@@ -288,16 +292,16 @@ class TrainingLoop:
             # Restored servers wait with their snapshot until a worker says what this job trains with; and while there
             # is a barrier, no worker comes to a batch.
             self._make_ready()
-        self._barrier = directive.cut_wanted
-        request = pb.ReachCutRequest(node=self._link.node, cut=directive.cut_wanted)
-        if directive.cut_save_to and isinstance(self._model, LocalModel):
+        self._barrier = directive.barrier_requested
+        request = pb.ReachBarrierRequest(node=self._link.node, barrier=directive.barrier_requested)
+        if directive.barrier_save_to and isinstance(self._model, LocalModel):
             try:
                 self._make_ready()
-                files = self._model.save(Path(directive.cut_save_to))
+                files = self._model.save(Path(directive.barrier_save_to))
                 request.files.extend(pb.SavedFile(name=f.name, bytes=f.bytes, crc32=f.crc32) for f in files)
             except OSError as error:
-                request.error = f"{directive.cut_save_to}: {error.strerror or error}"
-        self._link.call(self._link.stub.ReachCut, request)
+                request.error = f"{directive.barrier_save_to}: {error.strerror or error}"
+        self._link.call(self._link.stub.ReachBarrier, request)
 
     def _truncate(self, truncation: pb.Truncation) -> None:
         """Ends a lease early, if a part of it can go to others."""
@@ -337,7 +341,7 @@ class TrainingLoop:
         assert self._model is not None
         assert self._validation is not None
         try:
-            self._model.freeze(copy_name(directive.evaluation))
+            self._model.freeze(snapshot_name(directive.evaluation))
         except NotFound:
             # The others were quicker: the evaluation is over, and its frozen model gone.
             return
@@ -358,7 +362,7 @@ class TrainingLoop:
         directive = self._link.directive()
         if directive.finished or directive.drain or directive.generation != self._generation:
             return False
-        if directive.cut_wanted > max(self._barrier, directive.cut_passed):
+        if directive.barrier_requested > max(self._barrier, directive.barrier_passed):
             self._reach_barrier(directive)
         for truncation in directive.truncations:
             self._truncate(truncation)
@@ -455,7 +459,7 @@ class TrainingLoop:
             if not self._model.is_asynchronous:
                 applied(loss)
         else:
-            # Whatever was computed of the shard before counts first.
+            # The computed batches of the previous shard count first.
             self._model.settle()
             applied(None)
         self._leases.advance(batch, position, batches)
@@ -483,7 +487,7 @@ class TrainingLoop:
         self._stall_watch.stop()
         self._stop_reading()
         if self._model is not None:
-            # The last step may be of no use to the job any more.
+            # The job may not need the last step any more.
             with contextlib.suppress(Abandoned):
                 self._model.settle()
         self._reporter.flush()

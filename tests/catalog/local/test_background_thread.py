@@ -10,11 +10,11 @@ import pytest
 from elasticdl.catalog.local.background_thread import in_thread
 
 
-def test_result_is_returned_from_another_thread() -> None:
+def test_background_thread_returns_its_result() -> None:
     assert asyncio.run(in_thread(threading.get_ident)) != threading.get_ident()
 
 
-def test_error_is_raised() -> None:
+def test_error_of_background_thread_is_raised() -> None:
     def fail() -> None:
         raise KeyError("x")
 

@@ -73,7 +73,7 @@ def test_use_of_a_node_is_that_of_its_descendants_too(host: Host, folder: JobFol
     assert found["idle"].gpu_memory_bytes is None
 
 
-def test_nothing_is_known_of_a_job_that_is_over(folder: JobFolder) -> None:
+def test_usage_of_finished_job_is_empty(folder: JobFolder) -> None:
     usage = ProcessUsage(folder)
     assert usage.read() == {}
     folder.release()

@@ -1,4 +1,4 @@
-"""Changes of the desired state while the master is away: none is lost to a later one without a word."""
+"""Changes of the desired state while the master is away: none is lost silently to a later one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_scale_after_an_unseen_stop_is_refused(elasticdl: Any, away: ApiServer) 
     assert away.desired == Desired(generation=2, stop="elasticdl jobs stop")
 
 
-def test_unseen_sizes_are_kept_together(elasticdl: Any, away: ApiServer) -> None:
+def test_scale_keeps_other_sizes_not_yet_seen(elasticdl: Any, away: ApiServer) -> None:
     assert "as soon as its master has seen it" in elasticdl("jobs", "scale", "job", "--num_workers=3").out
     elasticdl("jobs", "scale", "job", "--num_ps=2")
     assert away.desired == Desired(generation=3, nodes={"worker": 3, "ps": 2})

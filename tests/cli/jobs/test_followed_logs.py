@@ -60,7 +60,7 @@ def test_a_connection_that_breaks_off_in_the_middle_of_a_line(elasticdl: Any, ru
     assert elasticdl("jobs", "logs", "job", "-f").out == "master: one\nmaster: two\n"
 
 
-def test_pods_that_come_later(elasticdl: Any, running: ApiServer) -> None:
+def test_followed_logs_include_pods_created_later(elasticdl: Any, running: ApiServer) -> None:
     def of_worker(query: dict[str, str]) -> Iterator[str]:
         yield at("03", "hello")
         finish(running)
@@ -74,7 +74,7 @@ def test_pods_that_come_later(elasticdl: Any, running: ApiServer) -> None:
     assert elasticdl("jobs", "logs", "job", "-f").out == "master: one comes\nworker-0: hello\n"
 
 
-def test_a_master_that_was_brought_back_has_the_same_name(elasticdl: Any, running: ApiServer) -> None:
+def test_replaced_master_continues_its_followed_log(elasticdl: Any, running: ApiServer) -> None:
     asked = []
 
     def log(query: dict[str, str]) -> Iterator[str]:

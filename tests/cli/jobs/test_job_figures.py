@@ -54,7 +54,7 @@ def server(document: dict[str, Any]) -> ServerReport:
     return decode(ServerReport, document)
 
 
-def test_lines() -> None:
+def test_server_lines_show_server_and_tables() -> None:
     assert server_lines([server(SERVER)]) == [
         "ps-0: 12,345 rows | 6.4 MB | 4.0 pulls/s | 4.0 pushes/s | 87.5 % hits | staleness 1.5 (max 4) | "
         "p95 pull 150 µs, push 2.1 ms | 2 pushes refused: not finite | 30 rows refused: full",
@@ -84,7 +84,7 @@ def shown(block: RenderableType) -> str:
     return captured.get()
 
 
-def test_table() -> None:
+def test_server_table_shows_figures() -> None:
     found = shown(server_table([server(SERVER)]))
     for word in (
         "ps-0",
@@ -100,7 +100,7 @@ def test_table() -> None:
         assert word in found
 
 
-def test_words() -> None:
+def test_figures_are_formatted_with_units() -> None:
     assert [size(count) for count in (0, 999, 1000, 123_456, 10**9, 5 * 10**15)] == [
         "0 B",
         "999 B",
@@ -147,7 +147,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "clicks"
 
 
-def test_of_a_finished_job(elasticdl: Any, finished: str) -> None:
+def test_status_of_finished_job_has_server_figures(elasticdl: Any, finished: str) -> None:
     shown = elasticdl("jobs", "status", finished)
     assert shown.code == 0, shown.err
     assert "ps-0: 12,345 rows" in shown.out
@@ -162,7 +162,7 @@ def test_metrics_are_printed(elasticdl: Any, finished: str) -> None:
     assert 'elasticdl_server_rows{job="clicks",server="ps-0"} 12345.0\n' in shown.out
 
 
-def test_metrics_of_a_job_that_there_is_not(elasticdl: Any, finished: str) -> None:
+def test_metrics_of_unknown_job_suggest_nearest_name(elasticdl: Any, finished: str) -> None:
     shown = elasticdl("jobs", "metrics", "click")
     assert shown.code == 2
     assert "Did you mean clicks?" in shown.err

@@ -178,7 +178,7 @@ def test_progress_of_jobs_on_a_cluster(elasticdl: Any, job: ApiServer) -> None:
 def test_jobs_older_than_a_duration_are_deleted(elasticdl: Any) -> None:
     result = elasticdl("jobs", "delete", "--older-than=7d")
     assert (result.code, result.out) == (0, "Job old deleted.\n")
-    # An interrupted job may be brought back.
+    # An interrupted job may be resumed.
     assert [folder.name for folder in JobStore().list()] == ["cut-off", "new"]
     assert elasticdl("jobs", "delete", "--older_than=7d").out == "There are no such jobs.\n"
 

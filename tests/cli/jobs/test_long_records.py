@@ -87,7 +87,7 @@ def test_evaluations_that_are_not_listed_are_counted(
         assert ("1,234 more evaluations are not listed" in shown.out) == is_shown
 
 
-def test_new_evaluations_are_printed_though_the_list_stays_as_long(
+def test_new_evaluations_of_truncated_list_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     display = make_display(quiet=False)

@@ -1,5 +1,5 @@
 """The machine of a master is lost: its pod looks as if it ran for minutes, but the job is interrupted at once, and can
-be brought back.
+be resumed.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def test_tail_counts_the_lines_of_each_log(elasticdl: Any) -> None:
 
 
 @pytest.mark.usefixtures("_job")
-def test_moment_that_is_none_is_an_error(elasticdl: Any) -> None:
+def test_invalid_since_is_an_error(elasticdl: Any) -> None:
     wrong = elasticdl("jobs", "logs", "turns", "--since=yesterday")
     assert wrong.code == 2
     assert "'yesterday' is no moment. Write how long ago" in wrong.err

@@ -91,9 +91,7 @@ def test_a_job_that_gets_the_name_of_one_that_is_deleted(
 
 
 @pytest.mark.parametrize("with_kubectl", [False, True])
-def test_a_job_that_has_got_the_name_before_the_other_is_deleted(
-    elasticdl: Any, api: ApiServer, with_kubectl: bool
-) -> None:
+def test_delete_spares_new_job_that_took_the_name(elasticdl: Any, api: ApiServer, with_kubectl: bool) -> None:
     api.submitted(with_kubectl=with_kubectl)
     api.said(state="stopped")
     new: Uids = {}

@@ -50,7 +50,7 @@ def test_overwritten_yaml_file_loses_its_old_readers(
 
 
 def test_pipe_keeps_its_mode(elasticdl: Any, minimal: list[str], tmp_path: Path) -> None:
-    """As /dev/null, say, which is everybody's."""
+    """As /dev/null, say, which all users share."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     path.chmod(0o622)

@@ -70,7 +70,9 @@ def test_submission_waits_for_deleted_job_of_same_name(elasticdl: Any, api: ApiS
     assert owner["uid"] == api.objects["configmaps", RECORD]["metadata"]["uid"]
 
 
-def test_but_not_for_ever(elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftover_secret_is_reported_after_timeout(
+    elasticdl: Any, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     set_timing(monkeypatch, leftover_timeout_seconds=0.0)
     api.put("secrets", {"metadata": {**SECRET, "ownerReferences": [{"uid": "that-was"}]}})
     result = elasticdl(*TRAIN)

@@ -30,7 +30,7 @@ def copies(cache: Path) -> set[Path]:
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 @pytest.mark.parametrize("format", ["csv", "tfrecord", "recordio"])
-def test_every_compression_of_every_format(
+def test_every_format_is_read_with_every_compression(
     tmp_path: Path,
     write_recordio: Callable[..., Path],
     suffix: str,
@@ -97,7 +97,9 @@ def test_damage_is_named_by_the_place_after_decompression(tmp_path: Path, read_t
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_a_file_cut_short(tmp_path: Path, refused: Callable[..., str], suffix: str, cache: Path) -> None:
+def test_truncated_compressed_file_is_refused(
+    tmp_path: Path, refused: Callable[..., str], suffix: str, cache: Path
+) -> None:
     path = tmp_path / f"x.csv{suffix}"
     content = COMPRESSIONS[suffix](b"".join(b"%d,x\n" % number for number in range(1000)))
     path.write_bytes(content[: len(content) // 2])

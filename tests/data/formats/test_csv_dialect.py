@@ -51,7 +51,7 @@ def test_a_damaged_row_does_not_change_the_separator(tmp_path: Path) -> None:
     assert next(open_reader(str(path)).read(0, 1)) == ["1", "2", "3"]
 
 
-def test_one_column(tmp_path: Path) -> None:
+def test_csv_with_one_column_has_one_field_per_row(tmp_path: Path) -> None:
     assert rows_of(write(tmp_path, "1\n2\n")) == [["1"], ["2"]]
 
 
@@ -77,7 +77,7 @@ def test_a_header_can_be_said_to_be_there_or_not(tmp_path: Path) -> None:
     assert rows_of(numbers, {"header": "false"}) == [["x", "y"], ["1", "2"]]
 
 
-def test_a_header_with_line_breaks(tmp_path: Path) -> None:
+def test_header_with_line_break_is_one_name(tmp_path: Path) -> None:
     reader = open_reader(str(write(tmp_path, '"the\nname",age\nann,40\n')))
     assert reader.metadata.column_names == ("the\nname", "age")
     assert list(reader.read(0, 1)) == [["ann", "40"]]
@@ -100,7 +100,7 @@ def test_quotes_can_mean_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "gbk", "utf-8-sig"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
+def test_given_encoding_is_used(tmp_path: Path, encoding: str) -> None:
     word = "北京" if encoding == "gbk" else "Zürich"
     path = write(tmp_path, f"1,{word}\n2,b\n", encoding=encoding)
     assert rows_of(path, {"encoding": encoding}) == [["1", word], ["2", "b"]]

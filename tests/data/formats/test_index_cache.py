@@ -68,7 +68,7 @@ def test_a_change_of_time_is_enough(file: Path, builds: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 30, 100])
-def test_one_that_is_cut_short_is_built_again(file: Path, builds: list[Path], size: int) -> None:
+def test_truncated_index_is_rebuilt(file: Path, builds: list[Path], size: int) -> None:
     contents(file)
     index = beside_data(file)
     index.write_bytes(index.read_bytes()[:size])
@@ -86,7 +86,7 @@ def test_one_that_is_damaged_anywhere_is_built_again(file: Path, damage: Callabl
         assert contents(file) == RECORDS
 
 
-def test_other_settings_need_another(tmp_path: Path) -> None:
+def test_other_settings_have_another_index(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('a,b\n1,"2\n3"\n')
     assert len(open_reader(str(path))) == 1

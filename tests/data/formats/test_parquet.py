@@ -122,7 +122,9 @@ def test_a_damaged_row_group(
     assert [record["id"] for record in good] == [*range(25), *range(50, 100)]
 
 
-def test_a_file_cut_short(tmp_path: Path, table: pa.Table, refused: Callable[..., str]) -> None:
+def test_truncated_parquet_file_is_refused(
+    tmp_path: Path, table: pa.Table, refused: Callable[..., str]
+) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(table, path)
     path.write_bytes(path.read_bytes()[:-20])

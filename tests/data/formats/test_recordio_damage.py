@@ -134,7 +134,7 @@ def test_a_header_that_is_gone(file: Path, read_through: ReadThrough) -> None:
     assert good == RECORDS[:16] + RECORDS[20:]
 
 
-def test_a_file_cut_short_at_any_place(file: Path, read_through: ReadThrough) -> None:
+def test_recordio_file_truncated_anywhere_reports_lost_samples(file: Path, read_through: ReadThrough) -> None:
     chunks = offsets_of_chunks(file)
     content = file.read_bytes()
     for cut in range(chunks[8] + 1, len(content)):

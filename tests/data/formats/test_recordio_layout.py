@@ -64,7 +64,7 @@ def test_reads_snappy_frames_with_all_kinds_of_pieces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "number"), [("none", 0), ("snappy", 1), ("gzip", 2)])
-def test_writes_what_the_format_says(tmp_path: Path, name: Compressor, number: int) -> None:
+def test_recordio_writer_follows_the_format(tmp_path: Path, name: Compressor, number: int) -> None:
     path = tmp_path / "written"
     with RecordIOWriter(path, name, max_chunk_records=2) as writer:
         for record in (b"a" * 500, b"", b"c"):

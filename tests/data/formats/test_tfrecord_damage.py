@@ -41,7 +41,7 @@ def test_a_damaged_record(
     assert good == RECORDS[:7] + RECORDS[8:]
 
 
-def test_a_file_cut_short_at_any_place(file: Path, read_through: ReadThrough) -> None:
+def test_tfrecord_file_truncated_anywhere_reports_lost_samples(file: Path, read_through: ReadThrough) -> None:
     content = file.read_bytes()
     for cut in range(OFFSETS[27] + 1, len(content)):
         file.write_bytes(content[:cut])

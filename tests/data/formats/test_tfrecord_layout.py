@@ -34,7 +34,7 @@ def test_the_header_tells_the_length() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(records=st.lists(st.binary(max_size=300), min_size=1, max_size=50), data=st.data())
-def test_any_range_of_any_records(
+def test_any_range_of_tfrecords_is_read(
     fresh: Callable[[str], Path],
     write_tfrecord: Callable[[Path, Iterable[bytes]], Path],
     records: list[bytes],

@@ -32,7 +32,7 @@ def test_appends_to_what_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [1, 11, 12, 14, 18])
-def test_a_torn_record_at_the_end_is_cut_off(tmp_path: Path, torn: int) -> None:
+def test_torn_record_at_the_end_is_removed(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "events"
     path.write_bytes(frame(b"one") + frame(b"two")[:torn])
     with TFRecordWriter(path) as writer:
@@ -45,7 +45,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         TFRecordWriter(tmp_path / "missing" / "events")
 
 
-def test_many_records(tmp_path: Path) -> None:
+def test_tfrecord_writer_writes_large_records(tmp_path: Path) -> None:
     with TFRecordWriter(tmp_path / "events") as writer:
         for _ in range(3):
             writer.write(os.urandom(700_000))

@@ -27,7 +27,7 @@ def rows(folder: Path) -> list[Any]:
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_the_format_of_the_text(tmp_path: Path) -> None:
+def test_criteo_like_text_has_label_numbers_and_categories(tmp_path: Path) -> None:
     make_criteo_like(tmp_path / "c", rows=1300, test_rows=40, records_per_file=700)
     files = sorted((tmp_path / "c" / "train").iterdir())
     assert [path.name for path in files] == ["criteo-00000.txt", "criteo-00001.txt"]

@@ -23,7 +23,7 @@ def records(folder: Path) -> list[Any]:
     return list(reader.read(0, len(reader)))
 
 
-def test_digits_are_all_there_once(tmp_path: Path) -> None:
+def test_digits_are_complete_without_duplicates(tmp_path: Path) -> None:
     made = make_digits(tmp_path / "digits")
     assert made.samples == {"train": 1437, "test": 360}
     train, test = (records(tmp_path / "digits" / part) for part in ("train", "test"))

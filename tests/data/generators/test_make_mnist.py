@@ -124,7 +124,9 @@ def test_numbers_that_do_not_fit(tmp_path: Path, arrays: Arrays) -> None:
         open_reader(str(tmp_path / "train-images-idx3-ubyte"))
 
 
-def test_a_file_cut_short(tmp_path: Path, arrays: Arrays, read_through: ReadThrough) -> None:
+def test_truncated_idx_file_reports_missing_samples(
+    tmp_path: Path, arrays: Arrays, read_through: ReadThrough
+) -> None:
     images, _ = arrays["train"]
     path = tmp_path / "digits.idx"
     path.write_bytes(idx(images)[:-13])

@@ -17,7 +17,7 @@ def rows(folder: Path) -> list[list[str]]:
     return [list(row) for row in reader.read(0, len(reader))]
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_movielens_like_rows_have_valid_columns(tmp_path: Path) -> None:
     made = make_movielens_like(tmp_path / "made", rows=300, test_rows=20, users=30, movies=20)
     assert made.samples == {"train": 300, "test": 20}
     found = rows(tmp_path / "made" / "train")

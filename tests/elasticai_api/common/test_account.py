@@ -45,7 +45,7 @@ def test_more_than_there_is(held: HeldShards) -> None:
     assert _reports(held.done(1)) == [(3, 1, 1, False)]
 
 
-def test_of_shards_by_name(held: HeldShards) -> None:
+def test_progress_is_counted_for_named_shards(held: HeldShards) -> None:
     assert _reports(held.done(10, [2])) == [(2, 60, 1, True)]
     assert _reports(held.done(3)) == [(1, 103, 1, False)]
     with pytest.raises(ShardError, match=r"\[2\] are not held by this process: \[1\] are"):

@@ -29,7 +29,7 @@ GOOD: dict[str, Any] = {"batch_size": 4, "num_epochs": 2, "dataset_size": 100}
         ("out_of_order", -1, "out_of_order must be at least 0, not -1."),
     ],
 )
-def test_refused(argument: str, value: Any, words: str) -> None:
+def test_invalid_argument_is_refused_by_name(argument: str, value: Any, words: str) -> None:
     with pytest.raises(ShardError) as caught:
         build_data_shard_service(**{**GOOD, argument: value})
     assert str(caught.value) == words

@@ -37,7 +37,7 @@ def test_at_an_error(job: Any) -> None:
     assert job.done("d") == 20
 
 
-def test_while_a_thread_waits_for_a_shard(job: Any) -> None:
+def test_program_ends_while_thread_waits_for_shard(job: Any) -> None:
     """Such as that of an input pipeline, when the program has had enough."""
     program = PROGRAM.replace("48", "96") + (
         "import threading\n"

@@ -17,7 +17,7 @@ from elasticai_api.errors import MasterError, TokenError
 Train = Callable[..., list[int]]
 
 
-def test_alone() -> None:
+def test_program_without_master_uses_alone_master() -> None:
     assert isinstance(build_master_client(), AloneMaster)
 
 
@@ -73,7 +73,9 @@ def test_no_token_and_no_other_port(job: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("variable", ["WORKER_ID", "ELASTICAI_MASTER_PATIENCE"])
-def test_no_number(job: Any, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_variable_that_is_no_number_is_refused(
+    job: Any, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
     monkeypatch.setenv(variable, "one")
     with pytest.raises(MasterError, match=rf"{variable} must be a number.*'one'"):
         build_master_client()

@@ -65,7 +65,7 @@ def test_progress_reported_after_recovery_is_not_repeated(job: Any, train: Train
     assert job.do(lambda master: [master.state.ledger.again("d", e) for e in range(3)]) == [0, 0, 0]
 
 
-def test_a_data_set_that_the_snapshot_does_not_know(job: Any, train: Train) -> None:
+def test_data_set_missing_in_snapshot_is_recovered_from_worker(job: Any, train: Train) -> None:
     kept = job.do(lambda master: master.record())
     mine = service()
     done = train(mine, shards=3)

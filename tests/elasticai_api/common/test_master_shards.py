@@ -107,7 +107,7 @@ def test_an_error_gives_back_the_rest(job: Any) -> None:
     assert (again.start, again.end) == (4, 12)
 
 
-def test_two_sizes_of_one_data_set(job: Any) -> None:
+def test_different_sizes_of_one_data_set_are_refused(job: Any) -> None:
     _service()
     with pytest.raises(ShardError, match="51 samples for one worker and 50 for another"):
         _service(dataset_size=51)
@@ -140,7 +140,7 @@ def test_checkpoint_and_restore(job: Any, train: Train) -> None:
     assert not service.restore_shard_from_checkpoint("nonsense")
 
 
-def test_reset(job: Any, train: Train) -> None:
+def test_reset_data_set_starts_from_the_beginning(job: Any, train: Train) -> None:
     service = _service()
     train(service, shards=6)
     service.reset_dataset()

@@ -21,7 +21,7 @@ def test_all_records_then_the_end() -> None:
         service.fetch_record_index()
 
 
-def test_shuffled() -> None:
+def test_shuffled_indices_cover_every_epoch() -> None:
     service = RecordIndexService(
         batch_size=4, num_epochs=2, dataset_size=100, shuffle=True, num_minibatches_per_shard=5
     )
@@ -73,7 +73,7 @@ def test_with_several_loaders_a_record_counts_when_it_is_surely_done() -> None:
     assert json.loads(service.get_shard_checkpoint())["doing"] == []
 
 
-def test_reset() -> None:
+def test_reset_indices_start_from_the_beginning() -> None:
     service = RecordIndexService(batch_size=4, num_epochs=1, dataset_size=100, num_minibatches_per_shard=2)
     for _ in range(37):
         service.fetch_record_index()
@@ -83,7 +83,7 @@ def test_reset() -> None:
     assert list(service.record_index_gen()) == list(range(100))
 
 
-def test_restore() -> None:
+def test_restored_indices_continue_from_checkpoint() -> None:
     service = RecordIndexService(batch_size=4, num_epochs=1, dataset_size=100, num_minibatches_per_shard=2)
     for _ in range(5):
         for _ in range(4):

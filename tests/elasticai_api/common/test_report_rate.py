@@ -10,7 +10,7 @@ import pytest
 from elasticai_api.common.data_shard_service import build_data_shard_service
 
 
-def test_many_batches_few_reports(job: Any) -> None:
+def test_reports_of_many_batches_are_rate_limited(job: Any) -> None:
     service = build_data_shard_service(
         batch_size=1, dataset_size=100_000, num_minibatches_per_shard=100_000, dataset_name="d"
     )

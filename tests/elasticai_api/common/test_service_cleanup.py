@@ -25,7 +25,7 @@ def test_a_service_that_is_forgotten(job: Any) -> None:
             thread.join()
 
 
-def test_closed_twice(job: Any) -> None:
+def test_service_closed_twice_keeps_its_reports(job: Any) -> None:
     service = build_data_shard_service(batch_size=4, dataset_size=50, dataset_name="d")
     service.fetch_shard()
     service.report_batch_done()

@@ -1,4 +1,4 @@
-"""Shards that were fetched ahead are handed out one at a time like all others, and belong to others when not used."""
+"""Prefetched shards are handed out one at a time like all others, and are given back when not used."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_several_in_one_call_each_handed_out_once(job: Any, train: Callable[...,
     service = build()
     assert train(service) == list(range(64))
     assert job.done("d") == 64
-    # Few are left at the end, so that they are given out one by one.
+    # Few are left at the end, so that they are leased one by one.
     assert job.service.fetches < 24
 
 
-def test_an_answer_that_got_lost_brings_the_same_ones_again(job: Any) -> None:
+def test_fetch_repeated_after_lost_reply_returns_same_shards(job: Any) -> None:
     service = build()
     job.service.answers_to_lose = 1
     assert [start(service) for _ in range(8)] == [0, 2, 4, 6, 8, 10, 12, 14]

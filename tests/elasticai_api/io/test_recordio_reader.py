@@ -89,7 +89,7 @@ def test_a_file_cut_short(write: Write) -> None:
         RecordIOReader(path)
 
 
-def test_no_recordio(tmp_path: Path) -> None:
+def test_file_that_is_no_recordio_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,b,c\n" * 10)
     with pytest.raises(RecordIOError, match="no chunk of RecordIO begins at byte 0"):

@@ -39,7 +39,7 @@ def _left(service: Any) -> int:
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_every_sample_of_every_epoch(num_workers: int) -> None:
+def test_loader_yields_every_sample_of_every_epoch(num_workers: int) -> None:
     service = _service(shuffle=True)
     seen: list[float] = []
     for numbers, doubles in ElasticDataLoader(Numbers(), service, num_workers=num_workers):

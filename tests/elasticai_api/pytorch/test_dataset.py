@@ -65,7 +65,7 @@ def test_a_batch_is_reported_when_the_next_is_asked_for(num_workers: int) -> Non
     assert done == 50
 
 
-def test_a_loop_that_is_left_reports_what_it_trained_on() -> None:
+def test_loop_left_early_reports_trained_samples() -> None:
     service = _service(num_epochs=1)
     for step, _ in enumerate(ElasticDataLoader(Squares(50), service)):
         if step == 5:
@@ -82,7 +82,7 @@ def test_reporting_by_hand() -> None:
     assert _checkpoint(service)["doing"] == []
 
 
-def test_samplers() -> None:
+def test_samplers_yield_all_indices() -> None:
     assert list(ElasticSampler(_service())) == list(range(50)) * 2
     batches = list(ElasticBatchSampler(_service(num_epochs=1)))
     assert batches[0] == [0, 1, 2, 3]

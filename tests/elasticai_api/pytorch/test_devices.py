@@ -61,7 +61,7 @@ def test_nccl_that_was_asked_for_and_cannot_be(identities: list[int], reason: st
         all_by_nccl(identities, NCCL)
 
 
-def test_a_model_on_the_cpu() -> None:
+def test_model_on_cpu_needs_no_gpu_identity() -> None:
     parameters = list(torch.nn.Linear(2, 2).parameters())
     assert gpu_identity(parameters, AUTO) == 0
     assert gpu_identity(parameters, GLOO) == 0

@@ -20,6 +20,6 @@ except GroupBroken as error:
 
 
 @pytest.mark.parametrize("store", ["own", "other"])
-def test_a_given_up_round_does_not_keep_a_process_from_ending(store: str) -> None:
+def test_abandoned_round_does_not_block_process_exit(store: str) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, store], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "another round has begun\n"), done.stderr

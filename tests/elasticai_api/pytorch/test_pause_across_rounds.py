@@ -109,7 +109,7 @@ class OneNumber:
 
 class Member:
     def __init__(self, name: str, address: str) -> None:
-        self.heard_of_the_end = False
+        self.knows_the_end = False
         self.news = threading.Event()
         self.line = Line(address=address, token="token", worker=name)
         self.team = Team(
@@ -118,8 +118,8 @@ class Member:
             dataset="numbers",
             generation=1,
             replica=OneNumber(),
-            wants_pause=lambda: 0 if self.heard_of_the_end else _PAUSE,
-            pause_is_over=lambda number: self.heard_of_the_end,
+            wants_pause=lambda: 0 if self.knows_the_end else _PAUSE,
+            pause_is_over=lambda number: self.knows_the_end,
             changed=self.news.set,
         )
 
@@ -169,14 +169,14 @@ def scenario() -> None:
         assert [member.team.next() for member in members] == [None, None]
         assert all(member.team.halted for member in members)
 
-        early.heard_of_the_end = True
+        early.knows_the_end = True
         master.begin_round()
         for member in members:
             wait_for_round(member, 2)
         # One is in the next step already, without a peer to add up with: the other one joins the new round only.
         next_of_early = pool.submit(early.fail_step_and_look)
         assert pool.submit(late.team.next).result() is None
-        late.heard_of_the_end = True
+        late.knows_the_end = True
         stepped_too = pool.submit(late.step)
         assert next_of_early.result() is not None
         stepped_too.result()

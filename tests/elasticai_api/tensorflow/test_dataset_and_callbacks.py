@@ -70,7 +70,7 @@ def test_an_estimator() -> None:
 
 
 @pytest.mark.parametrize(("steps_per_execution", "steps"), [(1, None), (5, 25)])
-def test_keras(job: Any, steps_per_execution: int, steps: int | None) -> None:
+def test_keras_callback_reports_batches_of_fit(job: Any, steps_per_execution: int, steps: int | None) -> None:
     service = _service()
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile("sgd", "mae", steps_per_execution=steps_per_execution)
@@ -87,7 +87,7 @@ def test_keras_tells_of_its_loss(job: Any) -> None:
     assert job.do(lambda master: len(master.losses)) > 0
 
 
-def test_records() -> None:
+def test_tf_dataset_yields_records_of_every_epoch() -> None:
     service = RecordIndexService(batch_size=4, num_epochs=2, dataset_size=50, shuffle=True)
     records = service.get_tf_dataset()
     assert Counter(int(index) for index in records) == Counter(list(range(50)) * 2)

@@ -15,12 +15,12 @@ COLOUR = Choice(choices=("Red", "DarkGreen"))
 
 
 @pytest.mark.parametrize("text", ["true", "True", "TRUE", "1", "yes", "on", " Yes ", True, 1])
-def test_yes(text: object) -> None:
+def test_boolean_text_is_true(text: object) -> None:
     assert Boolean().parse(text) is True
 
 
 @pytest.mark.parametrize("text", ["false", "False", "0", "no", "off", False, 0])
-def test_no(text: object) -> None:
+def test_boolean_text_is_false(text: object) -> None:
     assert Boolean().parse(text) is False
 
 
@@ -61,7 +61,7 @@ def test_the_range_of_a_number() -> None:
 @pytest.mark.parametrize(
     ("raw", "value"), [("20", 20.0), ("1.5", 1.5), (".5", 0.5), ("2e3", 2000.0), (3, 3.0)]
 )
-def test_numbers(raw: object, value: float) -> None:
+def test_number_is_parsed_from_every_form(raw: object, value: float) -> None:
     assert Real().parse(raw) == value
 
 
@@ -111,7 +111,9 @@ def test_text_is_text() -> None:
         (Pairs(key_rule=ENVIRONMENT_VARIABLE), ["A=1", "a.b=2"], ["1A=1", "a b=1"]),
     ],
 )
-def test_rules(grammar: Grammar[object], right: list[str], wrong: list[str]) -> None:
+def test_grammar_accepts_valid_and_rejects_invalid_text(
+    grammar: Grammar[object], right: list[str], wrong: list[str]
+) -> None:
     for text in right:
         grammar.parse(text)
     for text in wrong:
@@ -142,7 +144,7 @@ def test_paths_are_kept(raw: str) -> None:
 @pytest.mark.parametrize("raw", [Path("s3://bucket/x"), "gs:/b", "S3:/b/c", Path("hdfs://host:9000/x")])
 @pytest.mark.parametrize("urls", [False, True])
 def test_urls_that_pathlib_has_shortened_are_rejected(raw: object, urls: bool) -> None:
-    with pytest.raises(BadValue, match="for want of a slash"):
+    with pytest.raises(BadValue, match="for lack of a slash"):
         FilePath(urls=urls).parse(raw)
 
 

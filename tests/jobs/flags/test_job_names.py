@@ -27,7 +27,7 @@ from elasticdl.jobs.spec import JobSpec
         ({}, "job-x1"),
     ],
 )
-def test_names(flags: dict[str, str], name: str) -> None:
+def test_default_job_name_is_derived_from_program(flags: dict[str, str], name: str) -> None:
     given_flags = {"kind": "train", "model_def": "", "job_command": "", **flags}
     assert default_job_name(suffix="x1", **given_flags) == name
 

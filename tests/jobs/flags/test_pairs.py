@@ -31,7 +31,7 @@ def parse(raw: object) -> dict[str, str]:
         ("a=C:\\data,b=2", {"a": "C:\\data", "b": "2"}),
     ],
 )
-def test_text(text: str, pairs: dict[str, str]) -> None:
+def test_pairs_are_parsed_from_text(text: str, pairs: dict[str, str]) -> None:
     assert parse(text) == pairs
 
 

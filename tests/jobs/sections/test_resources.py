@@ -37,7 +37,7 @@ parse = ResourcesGrammar().parse
         ("7Ei", Fraction(7 * 2**60)),
     ],
 )
-def test_amounts(text: str, amount: Fraction) -> None:
+def test_quantity_text_has_amount(text: str, amount: Fraction) -> None:
     assert Quantity(text=text).amount == amount
 
 
@@ -66,7 +66,7 @@ def test_all_names() -> None:
     )
 
 
-def test_nothing() -> None:
+def test_empty_text_is_empty_resources() -> None:
     assert parse("") == Resources()
     assert not parse("")
 

@@ -56,7 +56,7 @@ def test_other_sources_and_read_only(text: str, volume: Volume, source: tuple[st
     assert volume.source == source
 
 
-def test_none() -> None:
+def test_empty_text_is_no_volume() -> None:
     assert grammar.parse("") == ()
 
 

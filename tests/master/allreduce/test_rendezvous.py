@@ -157,7 +157,7 @@ def test_restarted_master_waits_for_all_members_of_last_round() -> None:
     meeting.resume(["worker-0", "worker-1"], now=100.0)
     _come(meeting, "worker-2", known_round=5)
     _come(meeting, "worker-1", since=2, known_round=5)
-    # Nothing new to those who still train together in round 5.
+    # Nothing new for the members of round 5.
     assert meeting.round.number == 5
     _come(meeting, "worker-0", since=1, known_round=5)
     assert (meeting.round.number, meeting.round.workers) == (6, ("worker-0", "worker-1", "worker-2"))

@@ -153,14 +153,14 @@ def test_checkpoint_of_killed_writer_is_incomplete(toy_job: Any) -> None:
         )
     )
     assert job.state.cycle.is_complete
-    # It dies before the cut is taken: what it wrote is written by another one.
+    # It dies before the barrier is passed: another worker writes its files.
     job.end("worker-0", EndReason.KILLED)
     assert not job.state.cycle.is_complete
     assert job.state.barrier.files == []
 
 
 def _program(toy_job: Any) -> Any:
-    """Two workers have the model of a program, whose calls came in the wrong order; a third stands by."""
+    """Two workers have the model of a program, whose calls came in the wrong order; a third is on standby."""
     job = toy_job(JobSettings(workers=2, allreduce=True, program="command"), sizes={"unused": 1})
     job.start_nodes()
     data = DatasetAnnouncement(

@@ -38,7 +38,7 @@ class Servers:
 
 
 class Master:
-    """A job of three servers that has a cut to save."""
+    """A job of three servers that has a checkpoint to save."""
 
     def __init__(self, folder: Path, present: list[int], buckets: Any) -> None:
         self.spec = JobSpec(kind="train")

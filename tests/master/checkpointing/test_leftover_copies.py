@@ -71,8 +71,8 @@ def platform(nowhere: Any) -> Any:
 
 
 def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path) -> None:
-    store.master.freeze("cut-1", generation=1)
-    store.master.freeze("cut-2", generation=1)
+    store.master.freeze("barrier-1", generation=1)
+    store.master.freeze("barrier-2", generation=1)
 
     def master() -> Master:
         return Master(spec=SPEC, folder=tmp_path, platform=platform, token=TOKEN, environment={})
@@ -107,11 +107,11 @@ def test_after_a_kill(store: Store, address: str, platform: Any, tmp_path: Path)
 
     asyncio.run(killed())
     asyncio.run(comes_back())
-    assert store.master.status().frozen == ("cut-2",)
+    assert store.master.status().frozen == ("barrier-2",)
 
 
 def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str) -> None:
-    store.master.freeze("cut-1", generation=1)
+    store.master.freeze("barrier-1", generation=1)
     addresses = {0: "127.0.0.1:1"}
     state = SimpleNamespace(
         is_recovering=False,
@@ -125,11 +125,11 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
         servers = Coordinator(TOKEN)
         leftovers = SnapshotCollector(master, servers)
         await leftovers.look()
-        assert store.master.status().frozen == ("cut-1",)
+        assert store.master.status().frozen == ("barrier-1",)
         addresses[0] = address
         state.is_recovering = True
         await leftovers.look()
-        assert store.master.status().frozen == ("cut-1",)
+        assert store.master.status().frozen == ("barrier-1",)
         state.is_recovering = False
         await leftovers.look()
         await servers.close()
@@ -139,7 +139,7 @@ def test_a_server_that_does_not_answer_is_asked_again(store: Store, address: str
 
 
 def test_snapshot_in_use_is_no_leftover(toy_job: Callable[..., Any]) -> None:
-    """At every moment of a job: a copy is needed from before the cut is taken until it is written and evaluated."""
+    """At every moment of a job: a snapshot is needed from before its barrier passes until it is saved and evaluated."""
     plan = JobSettings(
         workers=2,
         servers=1,
@@ -164,12 +164,12 @@ def test_snapshot_in_use_is_no_leftover(toy_job: Callable[..., Any]) -> None:
             )
             if number
         }
-        for cut in range(1, state.cycle.passed + 3):
-            kept = cut in needed or cut > state.cycle.passed
-            assert is_left_over(state, f"cut-{cut}") == (not kept)
-            seen.add("kept" if cut in needed else "left")
+        for barrier in range(1, state.cycle.passed + 3):
+            kept = barrier in needed or barrier > state.cycle.passed
+            assert is_left_over(state, f"barrier-{barrier}") == (not kept)
+            seen.add("kept" if barrier in needed else "left")
         assert not is_left_over(state, "another job's")
-        assert not is_left_over(state, "cut-x")
+        assert not is_left_over(state, "barrier-x")
 
     job.run(chaos=look)
     assert seen == {"kept", "left"}

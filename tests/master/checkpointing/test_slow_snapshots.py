@@ -39,7 +39,7 @@ class Servers:
         return {}
 
 
-def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Platform) -> None:
+def test_slow_snapshot_neither_repeats_nor_delays_node_starts(tmp_path: Path, nowhere: Platform) -> None:
     started: list[str] = []
 
     async def start(request: NodeRequest) -> None:
@@ -54,10 +54,10 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def is_cutting() -> bool:
+    def is_at_barrier() -> bool:
         return master.state.barrier is not None
 
-    async def cut() -> None:
+    async def take_snapshot() -> None:
         servers: Any = Servers()
         master.checkpointer._servers = master._asking._servers = servers
         await reconcile()
@@ -66,11 +66,11 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         master.do(AnnounceDataset(dataset="training", size=100))
         master.state.cycle.request_barrier(evaluate=False, save=False)
         await reconcile()
-        assert servers.asked == ["cut-1"]
+        assert servers.asked == ["barrier-1"]
         master.do(ScaleRole(role="worker", target=2))
         await reconcile()
         assert "worker-1" in started
-        assert servers.asked == ["cut-1"]
+        assert servers.asked == ["barrier-1"]
         # It has failed: the next time it is tried again.
         nothing = grpc.aio.Metadata()
         servers.answers.put_nowait(
@@ -78,13 +78,13 @@ def test_nodes_are_started_and_the_cut_is_taken_once(tmp_path: Path, nowhere: Pl
         )
         await reconcile()
         await reconcile()
-        assert servers.asked == ["cut-1", "cut-1"]
-        assert is_cutting()
+        assert servers.asked == ["barrier-1", "barrier-1"]
+        assert is_at_barrier()
         servers.answers.put_nowait(None)
         await reconcile()
-        assert not is_cutting()
+        assert not is_at_barrier()
         assert master.state.cycle.passed == 1
 
-    asyncio.run(cut())
+    asyncio.run(take_snapshot())
     master._journal.close()
     master._events.close()

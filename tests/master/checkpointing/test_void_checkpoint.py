@@ -22,7 +22,7 @@ LEDGER = {"datasets": {"training": {"epoch": 0, "done": 5, "spec": {"size": 10}}
 
 
 class Master:
-    """A job of one worker that has two cuts to save."""
+    """A job of one worker that has two checkpoints to save."""
 
     def __init__(self, folder: Path) -> None:
         self.spec = JobSpec(kind="train")
@@ -54,9 +54,9 @@ class Master:
 
 def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master: Any = Master(tmp_path)
-    cutting = Checkpointer(master, Coordinator("token"))
+    checkpointer = Checkpointer(master, Coordinator("token"))
     master.begin_saving(10)
-    asyncio.run(cutting.save())
+    asyncio.run(checkpointer.save())
     write = checkpoint_folders.write_manifest
 
     def write_and_lose(*given: Any, **options: Any) -> None:
@@ -65,9 +65,9 @@ def test_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(checkpoint_folders, "write_manifest", write_and_lose)
     master.begin_saving(20)
-    asyncio.run(cutting.save())
+    asyncio.run(checkpointer.save())
     assert master.done == ["version-10"]
-    assert [path.name for path in cutting.folder().iterdir()] == ["version-10"]
+    assert [path.name for path in checkpointer.folder().iterdir()] == ["version-10"]
 
 
 def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,24 +75,24 @@ def test_one_that_is_void_begins_no_other_twice(tmp_path: Path, monkeypatch: pyt
     master: Any = Master(tmp_path)
     master.plan.servers = True
     master.state.placing.addresses = lambda: {0: "ps-0:1"}
-    cutting = Checkpointer(master, Coordinator("token"))
+    checkpointer = Checkpointer(master, Coordinator("token"))
 
     async def stopped(*given: Any) -> Any:
         master.lose_model()
         master.begin_saving(6)
-        assert cutting.is_to_save()
+        assert checkpointer.is_to_save()
         nothing = grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, None, None)
 
     async def at_once(seconds: float) -> None:
         pass
 
-    monkeypatch.setattr(cutting, "_save_servers", stopped)
+    monkeypatch.setattr(checkpointer, "_save_servers", stopped)
     monkeypatch.setattr(asyncio, "sleep", at_once)
     master.begin_saving(5)
-    assert cutting.is_to_save()
-    asyncio.run(cutting.save())
-    assert not cutting.is_to_save()
+    assert checkpointer.is_to_save()
+    asyncio.run(checkpointer.save())
+    assert not checkpointer.is_to_save()
     assert master.done == []
 
 
@@ -102,40 +102,40 @@ def test_unwritable_checkpoint_is_reported_and_not_retried(
 ) -> None:
     master: Any = Master(tmp_path)
     master.plan.servers = True
-    cutting = Checkpointer(master, Coordinator("token"))
+    checkpointer = Checkpointer(master, Coordinator("token"))
 
     async def refused(*given: Any) -> Any:
         nothing = grpc.aio.Metadata()
         raise grpc.aio.AioRpcError(code, nothing, nothing, "there is no such copy", None)
 
-    monkeypatch.setattr(cutting, "_save_servers", refused)
+    monkeypatch.setattr(checkpointer, "_save_servers", refused)
     master.begin_saving(5)
-    assert cutting.is_to_save()
-    asyncio.run(cutting.save())
+    assert checkpointer.is_to_save()
+    asyncio.run(checkpointer.save())
     assert master.done == ["there is no such copy"]
-    assert list(cutting.folder().iterdir()) == []
+    assert list(checkpointer.folder().iterdir()) == []
 
 
 def test_checkpoint_without_model_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     master: Any = Master(tmp_path)
-    cutting = Checkpointer(master, Coordinator("token"))
+    checkpointer = Checkpointer(master, Coordinator("token"))
 
     async def sweep(*given: Any) -> None:
         master.lose_model()
 
-    monkeypatch.setattr(cutting, "_sweep", sweep)
+    monkeypatch.setattr(checkpointer, "_sweep", sweep)
     master.begin_saving(5)
-    asyncio.run(cutting.save())
-    assert not cutting.folder().exists()
+    asyncio.run(checkpointer.save())
+    assert not checkpointer.folder().exists()
 
 
 def test_partial_folder_of_own_run_is_removed_before_next_checkpoint(tmp_path: Path) -> None:
-    """A master was killed while it wrote the one of cut 5, and had it given up when it was back."""
+    """A master was killed while it wrote the checkpoint of barrier 5; the restarted master gave it up."""
     master: Any = Master(tmp_path)
-    cutting = Checkpointer(master, Coordinator("token"))
+    checkpointer = Checkpointer(master, Coordinator("token"))
     for run in (master.run_id, "another"):
-        partial_folder(cutting.folder(), 5, run=run).mkdir(parents=True)
+        partial_folder(checkpointer.folder(), 5, run=run).mkdir(parents=True)
     master.begin_saving(10)
-    asyncio.run(cutting.save())
-    names = sorted(path.name for path in cutting.folder().iterdir())
+    asyncio.run(checkpointer.save())
+    names = sorted(path.name for path in checkpointer.folder().iterdir())
     assert names == [".version-5.another.partial", "version-10"]

@@ -268,7 +268,7 @@ def test_unreadable_desired_is_reported_and_changes_nothing(play: Play, text: st
 
 
 @pytest.mark.parametrize("text", ["", "{}"])
-def test_empty_desired_is_no_news(play: Play, text: str) -> None:
+def test_empty_desired_sizes_change_nothing(play: Play, text: str) -> None:
     async def scenario(scene: Scene) -> None:
         await asyncio.sleep(1)
         before = len(scene.cluster.patches)

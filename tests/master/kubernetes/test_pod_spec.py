@@ -18,7 +18,7 @@ def test_spec_in_job_record_reads_back() -> None:
     assert _spec({"data": {SPEC_KEY: to_yaml(SPEC)}}) == SPEC
 
 
-def test_a_flag_that_this_image_does_not_know() -> None:
+def test_flag_unknown_to_image_is_refused() -> None:
     newer = to_yaml(SPEC).replace("  num_ps:", "  num_of_the_future: 1\n  num_ps:")
     with pytest.raises(UserError, match=r"image cannot read the job.*num_of_the_future") as error:
         _spec({"data": {SPEC_KEY: newer}})

@@ -62,7 +62,7 @@ def test_audit_of_unfinished_epochs_names_missing_samples() -> None:
     assert audit_ledger(ledger).exact
 
 
-def test_nothing_done_is_not_exact() -> None:
+def test_audit_without_any_sample_done_is_not_exact() -> None:
     assert "1,000 of 1,000 samples" in audit_ledger(ledger_of()).reason
 
 
@@ -89,7 +89,7 @@ def test_audit_counts_samples_trained_again_in_later_epochs() -> None:
     assert audit.exact
 
 
-def test_ended_on_purpose_is_exact_and_said() -> None:
+def test_stopped_training_is_exact_with_reason() -> None:
     ledger = ledger_of(epochs=5)
     do(ledger, 12)
     (held,) = ledger.lease("training", "b", 1, 1)

@@ -55,7 +55,7 @@ def test_a_gated_epoch_waits_to_be_opened() -> None:
     assert ledger.finished("training")
 
 
-def test_an_epoch_cannot_be_opened_too_early_nor_too_late() -> None:
+def test_epoch_opened_out_of_order_is_refused() -> None:
     ledger = ledger_of(epochs=2, gated=True)
     with pytest.raises(LedgerError, match="0 of 20 samples of epoch 1 of 2 are done"):
         ledger.open_next_epoch("training")
@@ -80,7 +80,7 @@ def test_after_a_stop_only_what_is_held_may_be_done() -> None:
     assert ledger.remaining("training") == 0
 
 
-def test_a_stop_at_the_end_of_an_epoch_ends_it_all() -> None:
+def test_stop_at_end_of_epoch_finishes_the_data_set() -> None:
     ledger = ledger_of(epochs=5, gated=True)
     do_epoch(ledger, 1)
     ledger.stop("training")

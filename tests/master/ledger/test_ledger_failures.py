@@ -77,7 +77,7 @@ def test_the_failure_of_another_workers_lease_is_not_counted_here(ledger: Ledger
     assert mine.lease_id != theirs.lease_id
 
 
-def test_release_of_unknown_leases(ledger: Ledger) -> None:
+def test_release_of_unknown_lease_is_refused(ledger: Ledger) -> None:
     assert ledger.release_worker("unknown") == []
     with pytest.raises(LostLease):
         ledger.release(1)

@@ -1,4 +1,4 @@
-"""Epochs that overlap: the next is given out while samples of the one before are still in work."""
+"""Epochs that overlap: the next is leased while samples of the one before are still in work."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_one_that_has_ended_when_the_list_arrives_is_replaced(come_back: Any) ->
 
     def ends() -> None:
         lists.append("asked")
-        # The first is for those that went while there was no master.
+        # The first is for nodes that ended while no master ran.
         if len(lists) == 2:
             platform.end("worker-2", EndReason.KILLED)
 

@@ -42,10 +42,10 @@ def test_all_ends_are_kept_and_the_newest_are_sent(toy_job: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize(("saves", "evaluations"), [(20, 0), (0, 20), (20, 20)])
-def test_cut_asked_for_in_an_epoch_and_taken_at_its_end(
+def test_barrier_requested_in_epoch_and_passed_at_its_end(
     toy_job: Callable[..., Any], saves: int, evaluations: int
 ) -> None:
-    """Workers report now and then: when they hear of the cut they may be through with the epoch."""
+    """Workers report now and then: the epoch may be over when they receive the barrier."""
     plan = replace(PLAN, checkpoint_steps=saves, evaluation_steps=evaluations, epochs=2, shard_size=100)
     job = toy_job(plan, sizes={"training": 100, "evaluation": 20})
     job.start_nodes()

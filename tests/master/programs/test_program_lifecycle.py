@@ -104,7 +104,7 @@ def test_all_roles_are_started() -> None:
     assert Programs().alive() == ["chief-0", "evaluator-0", "ps-0", "worker-0", "worker-1"]
 
 
-def test_the_job_is_over_when_chief_and_workers_are() -> None:
+def test_job_succeeds_when_chief_and_workers_have_ended() -> None:
     job = Programs()
     for name in ("worker-1", "chief-0"):
         job.end(name)
@@ -133,7 +133,7 @@ def test_killed_node_is_replaced_in_its_slot(name: str) -> None:
     assert new.slot == slot
 
 
-def test_a_lost_parameter_server_brings_back_a_chief_that_has_ended() -> None:
+def test_lost_parameter_server_restarts_finished_chief() -> None:
     job = Programs()
     job.end("chief-0")
     job.end("ps-0", EndReason.KILLED)

@@ -69,6 +69,6 @@ def test_environment_of_a_node_names_it() -> None:
     }
 
 
-def test_in_a_pod_the_path_is_that_of_the_image() -> None:
+def test_program_in_pod_keeps_path_of_image() -> None:
     made = programs(IN_PODS)
     assert "PATH" not in made.request(node(), addresses={}, targets=TARGETS).environment

@@ -166,7 +166,7 @@ def test_asked_again_under_the_same_number_the_same_shards_come(master: Master) 
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_nonsense_for_a_number_is_one(master: Master, count: int) -> None:
+def test_invalid_shard_count_fetches_one(master: Master, count: int) -> None:
     (answer,) = ask(master, fetch(count, 1))
     assert len(answer.shards) == 1
 

@@ -80,7 +80,7 @@ class Story:
         self.record = self._pack()
         self.lost = 0
         self.expected_again: Counter[int] = Counter()
-        self.everybody_tells = False
+        self.all_report = False
         job._train = self.train
         job._lease = self.lease
 
@@ -146,7 +146,7 @@ class Story:
             again.restore(restored.snapshot())
             job.state = again
         names = list(job.workers)
-        silent = [] if self.everybody_tells else [n for n in names if self.source.random() < 0.4]
+        silent = [] if self.all_report else [n for n in names if self.source.random() < 0.4]
         for name in silent:
             # Died together with the master.
             del job.workers[name]
@@ -172,7 +172,7 @@ class Story:
                     worker=name,
                     generation=1,
                     seen_generation=1,
-                    barrier=job.workers[name].cut,
+                    barrier=job.workers[name].barrier,
                     sizes=job.sizes,
                     epochs_ended=epochs_ended,
                     shards=[ReportedShard(**shard) for shard in memory.shards.values()],
@@ -187,7 +187,7 @@ class Story:
                 job.end(node.name)
 
     def _expect(self, snapshot: Ledger, tellers: list[str], *, silence: bool, ended: int) -> None:
-        """From first principles: sample by sample, what was given out and is neither done nor held."""
+        """From first principles: sample by sample, what was leased and is neither done nor held."""
         snapshot.add(self.job.plan.dataset("training", SIZE))
         # What the snapshot does not know was listed by a master that is forgotten itself.
         self.expected_again = Counter(
@@ -222,11 +222,11 @@ class Story:
             self.expected_again[e] += 1
 
 
-def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybody_tells: bool) -> Story:
+def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, all_report: bool) -> Story:
     source = random.Random(seed)
     sizes = {"training": SIZE, **({"evaluation": 37} if plan.evaluates else {})}
     made = Story(toy_job(plan, sizes=sizes), source)
-    made.everybody_tells = everybody_tells
+    made.all_report = all_report
     made.job.run(random_source=source, chaos=made.chaos)
     return made
 
@@ -237,7 +237,7 @@ def story(toy_job: Callable[..., Any], plan: JobSettings, seed: int, *, everybod
 def test_reports_of_all_workers_avoid_repeated_training(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
-    recovered = story(toy_job, plan, seed, everybody_tells=True)
+    recovered = story(toy_job, plan, seed, all_report=True)
     audit = audit_ledger(recovered.job.state.ledger)
     assert audit.exact, audit.reason
     assert recovered.trained == Counter({(e, s): 1 for e in range(plan.epochs) for s in range(SIZE)})
@@ -254,7 +254,7 @@ def test_reports_of_all_workers_avoid_repeated_training(
 def test_unreported_work_is_trained_again_and_counted(
     toy_job: Callable[..., Any], plan: JobSettings, seed: int
 ) -> None:
-    recovered = story(toy_job, plan, seed, everybody_tells=False)
+    recovered = story(toy_job, plan, seed, all_report=False)
     audit = audit_ledger(recovered.job.state.ledger)
     assert audit.exact, audit.reason
     assert set(recovered.trained) == {(e, s) for e in range(plan.epochs) for s in range(SIZE)}

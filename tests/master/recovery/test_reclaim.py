@@ -1,4 +1,4 @@
-"""What a master without its journal makes of the workers' reports: generations, cuts, nodes, epochs that overlap."""
+"""Recovery from the workers' reports without a journal: generations, barriers, nodes, overlapping epochs."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_lost_draining_server_is_not_replaced(job: Any) -> None:
 
 @pytest.fixture(params=[1, 2], ids=["one copy", "two copies"])
 def leaving(request: Any, toy_job: Any) -> Any:
-    """A job of three servers, of which one has been sent away and is wanted again before it has ended."""
+    """A job of three servers, of which one is drained and is desired again before it has ended."""
     job = toy_job(JobSettings(servers=3, replicas=request.param, workers=1, batch_size=5, shard_size=10))
     job.start_nodes()
     job.do(ScaleRole(role="ps", target=2))
@@ -279,7 +279,7 @@ def begin_saving(job: Any) -> None:
     assert job.state.placing.frozen
 
 
-def is_cutting(job: Any) -> bool:
+def is_at_barrier(job: Any) -> bool:
     return job.state.barrier is not None
 
 
@@ -310,11 +310,11 @@ def test_moves_have_a_turn_between_two_checkpoints(saving: Any) -> None:
         end_saving(job)
         if not placed(job).migrating and not placed(job).handover:
             break
-        assert not is_cutting(job)
+        assert not is_at_barrier(job)
         job._move()
         assert placed(job) != before
         # The others follow after the next one.
-        assert is_cutting(job)
+        assert is_at_barrier(job)
         begin_saving(job)
     assert copies(job) == dict.fromkeys(range(4), 128)
 

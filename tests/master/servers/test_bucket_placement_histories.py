@@ -79,7 +79,7 @@ class History:
         self.job.do(RebalanceBuckets(loads=[self.chance.choice([0, 1, 50]) for _ in range(BUCKETS)]))
 
     def settle(self) -> None:
-        """No more events: all come that are wanted, and all go that are sent away."""
+        """No more events: all desired servers join, and all drained ones exit."""
         for _ in range(1000):
             before = len(self.job.journal)
             for node in self.state.roster.wanted():

@@ -112,7 +112,7 @@ def test_absent_object_is_none() -> None:
     play([refusal(404, "NotFound", "no")] * 3, scenario)
 
 
-def test_a_creation_whose_answer_was_lost_is_recognised() -> None:
+def test_creation_with_lost_response_returns_own_object() -> None:
     document = {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
     mine = {"kind": "ConfigMap", **config_map("a", 7, k="v")}
     exists = refusal(409, "AlreadyExists", "there")
@@ -193,7 +193,7 @@ def test_internal_server_error_raises_with_its_message() -> None:
     play([error] * 50, impatient, patience=0.3)
 
 
-def test_a_deletion_asks_for_what_is_wanted() -> None:
+def test_deletion_sends_grace_and_uid() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.delete("Pod", "x", grace_seconds=0, uid="7")
 

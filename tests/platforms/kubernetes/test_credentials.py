@@ -51,7 +51,7 @@ def test_certificate_of_another_job_of_same_name_is_invalid(tmp_path: Path) -> N
         handshake(tmp_path, Credentials.make("mnist"), Credentials.make("mnist"), "elasticdl-mnist")
 
 
-def test_the_longest_name_of_a_job(tmp_path: Path) -> None:
+def test_longest_job_name_fits_a_certificate(tmp_path: Path) -> None:
     job = "a" * 53
     made = Credentials.make(job)
     handshake(tmp_path, made, made, tls_name(job))
@@ -81,6 +81,6 @@ def test_files_there_and_back() -> None:
     assert Credentials.of_files(made.files()) == made
 
 
-def test_the_key_of_the_authority_is_nowhere() -> None:
+def test_credentials_omit_key_of_authority() -> None:
     made = Credentials.make("mnist")
     assert sum(text.count("PRIVATE KEY-----") for text in made.files().values()) == 2  # begin and end of one

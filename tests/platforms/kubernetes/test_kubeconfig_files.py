@@ -76,7 +76,7 @@ def test_a_token_in_a_file_is_read_again_after_a_refusal(tmp_path: Path) -> None
     assert identity.headers() == {"Authorization": "Bearer new"}
 
 
-def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     identity = access(one(tmp_path, user={"tokenFile": "token"})).identity
     with pytest.raises(UserError, match="token cannot be read: No such file"):
         identity.headers()

@@ -138,7 +138,7 @@ def test_one_that_may_not_be_run(plugin: Plugin) -> None:
         plugin.access().identity.headers()
 
 
-def test_one_that_is_not_installed(plugin: Plugin) -> None:
+def test_missing_plugin_is_refused_with_install_hint(plugin: Plugin) -> None:
     entry = {"command": "no-such-plugin", "installHint": "Get it from your cloud."}
     with pytest.raises(UserError, match="no-such-plugin of this cluster is not installed") as refused:
         plugin.access(**entry).identity.headers()
@@ -161,7 +161,7 @@ def test_entries_that_cannot_be_used(plugin: Plugin, entry: dict[str, Any], beca
 
 
 class Server:
-    """Knows some tokens or certificates, one after the other, and answers everybody else with 401."""
+    """Knows some tokens or certificates, one after the other, and answers all others with 401."""
 
     def __init__(self, *, accepts: str, tls: ssl.SSLContext | None = None) -> None:
         self.accepts = accepts
@@ -266,7 +266,9 @@ def certificates() -> dict[str, tuple[str, str]]:
     return {name: certificate(name) for name in ("first", "second")}
 
 
-def test_certificates(plugin: Plugin, tmp_path: Path, certificates: dict[str, tuple[str, str]]) -> None:
+def test_expired_plugin_certificate_is_renewed(
+    plugin: Plugin, tmp_path: Path, certificates: dict[str, tuple[str, str]]
+) -> None:
     """The newer one comes with a new connection."""
     plugin.prints(
         *(

@@ -78,7 +78,7 @@ def test_all_is_owned_by_the_job() -> None:
     ("flags", "name"),
     [({}, "elasticdl-mnist-worker-3"), ({"job_command": "python run.py"}, "mnist-edljob-worker-3")],
 )
-def test_the_names_of_pods(flags: dict[str, str], name: str) -> None:
+def test_pod_has_name_and_labels_of_its_node(flags: dict[str, str], name: str) -> None:
     pod = node_pod(job(**flags), worker("worker-3", place=1))
     assert pod["metadata"]["name"] == name
     assert pod["metadata"]["labels"] == {
@@ -126,7 +126,7 @@ def test_no_pod_has_more_rights_than_it_needs(pod: dict[str, Any]) -> None:
         (node_pod(job(job_command="python p.py", num_ps=1), worker("ps-0")), ["token", "ca.crt"]),
     ],
 )
-def test_only_who_serves_has_the_key(pod: dict[str, Any], keys: list[str]) -> None:
+def test_only_serving_pods_mount_the_private_key(pod: dict[str, Any], keys: list[str]) -> None:
     (volume,) = [v for v in pod["spec"]["volumes"] if v["name"] == "secret"]
     assert [item["key"] for item in volume["secret"]["items"]] == keys
 
@@ -182,7 +182,7 @@ def test_master_and_parameter_servers_may_use_their_whole_memory_limit() -> None
     assert memory(node_pod(spec, worker("ps-0", memory_doublings=1))) == ("2048Mi", "3Gi")
 
 
-def test_priorities() -> None:
+def test_pods_have_priority_class_of_their_role() -> None:
     spec = job(worker_pod_priority="high=0.5", master_pod_priority="high", ps_pod_priority="")
     classes = [
         node_pod(spec, worker(f"worker-{place + 9}", place=place, places=4))["spec"]["priorityClassName"]
@@ -193,7 +193,7 @@ def test_priorities() -> None:
     assert "priorityClassName" not in node_pod(spec, worker("ps-0"))["spec"]
 
 
-def test_volumes() -> None:
+def test_volumes_are_mounted_once_each() -> None:
     volumes = (
         "claim_name=c,mount_path=/a;claim_name=c,mount_path=/b,sub_path=x,read_only=true;"
         "host_path=/h,mount_path=/tmp;config_map=m,mount_path=/m;secret=s,mount_path=/s"
@@ -241,7 +241,7 @@ def test_values_of_variables_are_in_no_object_but_a_secret() -> None:
 
 
 @pytest.mark.parametrize("program", [{}, {"job_command": "python p.py", "num_evaluator": 1}])
-def test_variable_from_a_secret_of_the_users_own(program: dict[str, Any]) -> None:
+def test_variable_from_user_secret_is_referenced(program: dict[str, Any]) -> None:
     spec = job(secret_envs="TOKEN=mine,OTHER=mine/a.key", **program)
     assert "elasticdl-mnist-envs" not in [
         d["metadata"]["name"] for d in manifests.manifests(spec, CREDENTIALS)
@@ -312,7 +312,7 @@ def test_a_user_may_set_the_threads() -> None:
     assert variables(pod)["ELASTICDL_THREADS"] == "3"
 
 
-def test_the_rest_of_the_flags() -> None:
+def test_pod_and_image_flags_are_in_the_manifest() -> None:
     spec = job(
         image_pull_policy="Never",
         image_pull_secret="pull",
@@ -367,7 +367,7 @@ def test_drain_notice_ends_when_pod_is_annotated_with_no_notice(
 
 
 @pytest.mark.parametrize(("grace", "notice_takes"), [(30, 15), (600, 15), (10, 5), (3, 1), (1, 0)])
-def test_the_signal_comes_when_half_of_the_grace_is_left(
+def test_termination_signal_is_sent_at_half_of_the_grace(
     grace: int, notice_takes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = json.dumps({"pod_spec": {"terminationGracePeriodSeconds": grace}})
@@ -411,7 +411,9 @@ def account(pod: dict[str, Any]) -> tuple[str | None, bool]:
         ),
     ],
 )
-def test_accounts(fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]) -> None:
+def test_pods_have_service_account_of_their_role(
+    fields: dict[str, Any], flag: str, accounts: list[tuple[str | None, bool]]
+) -> None:
     spec = job(service_account=flag, cluster_spec_json=json.dumps(fields), num_ps=1)
     pods = [master_pod(spec), node_pod(spec, worker("ps-0")), node_pod(spec, worker())]
     assert [account(pod) for pod in pods] == accounts

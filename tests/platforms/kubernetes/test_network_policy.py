@@ -41,11 +41,11 @@ def test_two_jobs_and_a_stranger() -> None:
     one, other = job("one"), job("other")
     stranger = {"metadata": {"labels": {"app": "elasticdl"}}, "status": {"podIP": "10.9.9.9"}}
     not_begun = {**pods(one, "")[0], "status": {}}
-    everybody = [*pods(one, "10.1.1"), *pods(other, "10.2.2"), stranger, not_begun]
+    all_pods = [*pods(one, "10.1.1"), *pods(other, "10.2.2"), stranger, not_begun]
     ours = {f"10.1.1.{number}" for number in range(3)}
-    assert who_reaches(everybody, network_policies(one)) == dict.fromkeys(ours, ours)
+    assert who_reaches(all_pods, network_policies(one)) == dict.fromkeys(ours, ours)
     theirs = {f"10.2.2.{number}" for number in range(3)}
-    assert who_reaches(everybody, [*network_policies(one), *network_policies(other)]) == {
+    assert who_reaches(all_pods, [*network_policies(one), *network_policies(other)]) == {
         **dict.fromkeys(ours, ours),
         **dict.fromkeys(theirs, theirs),
     }

@@ -40,7 +40,7 @@ def owned(document: dict[str, Any], uid: str) -> dict[str, Any]:
 
 
 class Api:
-    """Knows some pods, tells changes to those who watch, and takes or refuses new ones."""
+    """Knows some pods, reports changes to watchers, and takes or refuses new ones."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = list(pods)
@@ -268,7 +268,7 @@ def unreachable(number: int) -> dict[str, Any]:
     return document
 
 
-def test_a_machine_that_does_not_answer_for_long() -> None:
+def test_pod_on_unreachable_machine_fails_and_is_deleted() -> None:
     api = Api(pod("running", 3))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -608,7 +608,7 @@ def test_workers_do_not_wait_for_servers_that_cannot_be_made() -> None:
     )
 
 
-def test_a_place_leads_to_the_one_that_has_it_now() -> None:
+def test_service_of_place_selects_its_present_node() -> None:
     api = Api()
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -651,7 +651,7 @@ def made(api: Api) -> list[str]:
 
 
 def test_a_place_of_a_program_leads_to_its_replacement_also_after_a_new_master() -> None:
-    """Which has not given out the addresses itself: they are in its journal."""
+    """A master that has not assigned the addresses itself: they are in its journal."""
     api = Api()
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -667,7 +667,7 @@ def test_a_place_of_a_program_leads_to_its_replacement_also_after_a_new_master()
     assert [b["spec"]["selector"]["elasticdl-replica-index"] for _, _, b in services] == ["1", "4"]
 
 
-def test_the_address_of_a_place_is_not_that_of_a_job_that_had_the_same_name() -> None:
+def test_node_waits_for_service_of_earlier_job_to_go() -> None:
     """Its services go after its record, and with them their addresses."""
     api = Api()
     api.services_of_others = 2
@@ -792,7 +792,7 @@ def test_a_node_that_is_stopped_while_its_pod_is_being_made(deletion_first: bool
     ]
 
 
-def test_one_that_is_stopped_while_its_place_is_prepared_is_not_made() -> None:
+def test_node_stopped_before_its_pod_exists_is_not_created() -> None:
     api = Api()
     api.missing = {"PATCH": 2, "DELETE": 1}
 
@@ -854,7 +854,7 @@ def test_after_a_short_notice_the_whole_grace_comes_sooner() -> None:
     assert api.asked[-1][2]["gracePeriodSeconds"] == 4 + 10
 
 
-def test_one_that_is_to_end_at_once_gets_no_notice_either() -> None:
+def test_immediate_stop_deletes_pod_without_notice() -> None:
     api = Api(pod("running", 3))
 
     async def scenario(platform: KubernetesPlatform) -> None:
@@ -988,7 +988,7 @@ def test_a_server_that_wants_to_be_left_alone_for_longer_than_an_attempt_is(
     assert (waits, len(made(api))) == ([30.0, 30.0], 3)
 
 
-def test_however_many_pods_are_made_at_once_it_is_asked_once_whether_this_is_the_master() -> None:
+def test_concurrent_pod_creations_check_master_once() -> None:
     api = Api()
     looks = []
 

@@ -138,7 +138,7 @@ def test_stopped_pod_that_vanished_is_not_failed(name: str) -> None:
     assert node_status(pod(name), gone=True, stopped=True).reason is EndReason.STOPPED
 
 
-def test_evicted() -> None:
+def test_evicted_pod_counts_as_killed() -> None:
     document = pod("running")
     document["status"] = {
         "phase": "Failed",
@@ -164,7 +164,7 @@ def test_newer_clusters_say_why_a_pod_goes() -> None:
     assert node_status(document).phase is NodePhase.LEAVING
 
 
-def test_a_pod_whose_machine_is_gone() -> None:
+def test_pod_of_lost_machine_counts_as_killed() -> None:
     document = pod("leaving")
     assert leaving(document)
     assert grace_seconds(document) == 5
@@ -204,7 +204,7 @@ def test_a_container_beside_ours_that_is_not_ready_says_nothing_of_the_machine(w
     assert node_status(document).message == ""
 
 
-def test_a_container_beside_ours_that_has_ended_is_not_the_node() -> None:
+def test_ended_sidecar_container_does_not_end_the_node() -> None:
     document = pod("running")
     ended = {"terminated": {"exitCode": 1, "reason": "Error"}}
     document["status"]["containerStatuses"].insert(0, {"name": "collector", "ready": False, "state": ended})

@@ -1,4 +1,4 @@
-"""Nodes that wait for room: who asks for it, and who need not wait for whom."""
+"""Nodes that wait for room: which of them requests it, and which need not wait for others."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def documents(name: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((files("elasticdl") / "manifests" / name).read_text()))
 
 
-def test_the_account_and_its_role() -> None:
+def test_default_account_is_bound_to_its_role() -> None:
     account, role, binding = documents("elasticdl-rbac.yaml")
     assert (account["kind"], account["metadata"]["name"]) == ("ServiceAccount", DEFAULT_ACCOUNT)
     assert role["kind"] == "Role"

@@ -15,7 +15,7 @@ def taint(effect: str) -> list[dict[str, str]]:
     return [{"key": "node-role.kubernetes.io/control-plane", "effect": effect}]
 
 
-def test_only_those_that_take_pods_of_anybody() -> None:
+def test_tainted_and_cordoned_nodes_are_not_schedulable() -> None:
     nodes = [
         node("control-plane", taints=taint("NoSchedule")),
         node("leaving", taints=taint("NoExecute")),

@@ -40,7 +40,7 @@ def test_field_value_with_special_characters_is_escaped() -> None:
     assert selector_query(None, {"reason": "a,b=c\\"}) == {"fieldSelector": "reason=a\\,b\\=c\\\\"}
 
 
-def test_nothing_selected_means_no_parameter() -> None:
+def test_empty_selector_sends_no_parameter() -> None:
     assert selector_query(None, {}) == {}
 
 

@@ -71,7 +71,7 @@ def test_a_client_that_leaves_while_it_watches(
         assert host.wait(f"after-{number}", 60).phase is NodePhase.SUCCEEDED
 
 
-def test_a_client_that_never_reads(
+def test_client_that_never_reads_does_not_block_host(
     host: Host, node: Callable[..., NodeRequest], connect: Callable[[], socket.socket]
 ) -> None:
     with connect() as client:

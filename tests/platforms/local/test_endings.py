@@ -68,7 +68,9 @@ def test_a_path_that_does_not_exist(host: Host, node: Callable[..., NodeRequest]
     assert status.message == "there is no command '/no/such/python'"
 
 
-def test_a_file_that_is_no_program(host: Host, node: Callable[..., NodeRequest], tmp_path: Path) -> None:
+def test_file_without_execute_permission_cannot_start(
+    host: Host, node: Callable[..., NodeRequest], tmp_path: Path
+) -> None:
     (tmp_path / "notes.txt").write_text("not to be run")
     status = host.spawn(node("worker-0", str(tmp_path / "notes.txt")))
     assert status.reason is EndReason.CANNOT_START

@@ -28,7 +28,7 @@ def test_the_request_adds_to_and_overrides_the_host_s(
         assert host.tail("worker-0") == ["host node node"]
 
 
-def test_later_changes_to_the_mapping_do_not_matter(tmp_path: Path, node: Callable[..., NodeRequest]) -> None:
+def test_host_copies_its_environment(tmp_path: Path, node: Callable[..., NodeRequest]) -> None:
     environment = {**os.environ, "ONE": "before"}
     with Host(tmp_path / "socket", tmp_path / "logs", environment) as host:
         environment["ONE"] = "after"

@@ -14,7 +14,7 @@ from elasticdl.platforms.local.launch import prepare_log_folder
 from elasticdl.platforms.local.log_files import LogWriter
 from elasticdl.platforms.platform import EndReason, NodePhase, NodeRequest
 
-# A device on which every write fails for want of space: a full disk at the price of a link.
+# A device on which every write fails for lack of space: a full disk at the price of a link.
 FULL = "/dev/full"
 
 

@@ -11,7 +11,7 @@ from elasticdl.platforms.local.host import Host
 from tests.platforms.conftest import OtherHost
 
 
-def test_the_next_host_ends_what_was_left(
+def test_next_host_kills_leftover_processes(
     other_host: Callable[..., OtherHost],
     make_host: Callable[..., Host],
     all_gone: Callable[..., None],

@@ -18,7 +18,7 @@ from elasticdl.ps.checkpoint.array_file import NamedArrays, read_array_file, wri
 from elasticdl.ps.core.server_errors import WriteFailed
 
 
-def test_kill_at_random_moments(tmp_path: Path) -> None:
+def test_writer_killed_at_random_leaves_complete_file(tmp_path: Path) -> None:
     path = tmp_path / "x.edl"
     program = textwrap.dedent(
         """
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         write_array_file(tmp_path / "nowhere" / "x.edl", NamedArrays())
 
 
-def test_an_array_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_array_of_unsupported_dtype_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bad has dtype"):
         write_array_file(tmp_path / "x.edl", NamedArrays(groups={"g": {"bad": np.array(["text"])}}))
     assert os.listdir(tmp_path) == []

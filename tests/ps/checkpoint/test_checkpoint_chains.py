@@ -160,7 +160,7 @@ def test_another_checkpoint_under_the_name_of_the_base(tmp_path: Path) -> None:
         chain(find_checkpoint(str(tmp_path / "one")))
 
 
-def test_a_file_of_another_checkpoint(tmp_path: Path) -> None:
+def test_file_of_another_checkpoint_is_reported_as_damage(tmp_path: Path) -> None:
     """Whole, and as long as the right one."""
     write(tmp_path, 10, value=1)
     write(tmp_path, 20, base="version-10", value=2)
@@ -171,7 +171,7 @@ def test_a_file_of_another_checkpoint(tmp_path: Path) -> None:
         chain(find_checkpoint(str(tmp_path)))
 
 
-def test_a_base_that_is_cut_short(tmp_path: Path) -> None:
+def test_truncated_base_is_reported_as_damage(tmp_path: Path) -> None:
     write(tmp_path, 10)
     write(tmp_path, 20, base="version-10")
     file = tmp_path / "version-10" / FILE

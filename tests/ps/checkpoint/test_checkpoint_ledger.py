@@ -19,7 +19,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_whole(place: Path) -> None:
+def test_ledger_of_checkpoint_is_read(place: Path) -> None:
     assert read_checkpoint(place).ledger() == LEDGER
 
 
@@ -40,7 +40,7 @@ def test_one_that_is_missing(place: Path) -> None:
         read_checkpoint(place).ledger()
 
 
-def test_none(tmp_path: Path) -> None:
+def test_checkpoint_without_ledger_returns_none(tmp_path: Path) -> None:
     """As in an exported model."""
     write_manifest(tmp_path, Manifest(step=0, files=()), None)
     assert read_checkpoint(tmp_path).ledger() is None

@@ -66,7 +66,7 @@ class Job:
         self.folder, self.chance = folder, chance
         self.numbers = np.random.default_rng(chance.randrange(1 << 30))
         self.increments = Increments(chance.randrange(1, 6))
-        self.sequence = self.cuts = self.generation = 0
+        self.sequence = self.barriers = self.generation = 0
         self.alone = self.server()
         self.alone.initialize(EVERYTHING, INITIAL)
         self.begin(chance.randrange(1, 4))
@@ -150,8 +150,8 @@ class Job:
                 self.servers[number].put(bucket, attributes, groups)
 
     def save(self) -> None:
-        self.cuts += 1
-        name = f"cut-{self.cuts}"
+        self.barriers += 1
+        name = f"barrier-{self.barriers}"
         copies = [
             CopyOnWriteSnapshot.make(server, self.held(number), mark=True)
             for number, server in enumerate(self.servers)
@@ -161,7 +161,7 @@ class Job:
             # Training goes on meanwhile.
             self.push()
         base = self.increments.base(self.generation)
-        partial = partial_folder(self.folder, self.cuts, run="one")
+        partial = partial_folder(self.folder, self.barriers, run="one")
         partial.mkdir()
         files, complete = [], True
         for number, (server, copy) in enumerate(zip(self.servers, copies, strict=True)):
@@ -180,13 +180,13 @@ class Job:
             return
         builds_on = None if complete else base
         manifest = checkpoint_folders.Manifest(
-            step=self.cuts,
+            step=self.barriers,
             files=tuple(files),
             base=builds_on.folder if builds_on else "",
             base_crc32=builds_on.manifest_crc32 if builds_on else 0,
         )
         checkpoint_folders.write_manifest(partial, manifest, None)
-        path = checkpoint_folders.publish(partial, self.folder, self.cuts)
+        path = checkpoint_folders.publish(partial, self.folder, self.barriers)
         published = PublishedCheckpoint(
             folder=path.name,
             manifest_crc32=checkpoint_folders.file_crc32(path / checkpoint_folders.MANIFEST),
@@ -221,7 +221,7 @@ class Job:
                 assert saved.rows == len(there)
 
     def go_back(self) -> None:
-        """The model is lost: everybody begins with the last checkpoint, on another number of servers."""
+        """The model is lost: all workers begin with the last checkpoint, on another number of servers."""
         if not checkpoint_folders.versions(self.folder):
             return
         self.begin(self.chance.randrange(1, 4))
@@ -251,7 +251,7 @@ def test_of_a_bucket_that_has_moved_all_is_written(tmp_path: Path) -> None:
     servers[0].replay(push, EVERYTHING)
     first = CopyOnWriteSnapshot.make(servers[0], EVERYTHING, mark=True)
     assert first.write(tmp_path / "1.edl", servers[0], EVERYTHING).complete
-    servers[0].tables.remember("cut-1", EVERYTHING, first.tables)
+    servers[0].tables.remember("barrier-1", EVERYTHING, first.tables)
     attributes, groups, _ = servers[0].export(7)
     servers[1].put(7, attributes, groups)
     servers[0].drop(mask_of([7]))
@@ -259,7 +259,7 @@ def test_of_a_bucket_that_has_moved_all_is_written(tmp_path: Path) -> None:
     sizes: list[tuple[bool, int]] = []
     for server, mask in zip(servers, (~moved, moved), strict=True):
         copy = CopyOnWriteSnapshot.make(server, mask, mark=True)
-        written = copy.write(tmp_path / f"2-{len(sizes)}.edl", server, mask, since="cut-1")
+        written = copy.write(tmp_path / f"2-{len(sizes)}.edl", server, mask, since="barrier-1")
         sizes.append((written.complete, written.bytes))
     assert [complete for complete, _ in sizes] == [False, True]
     with SavedTables([[tmp_path / "2-0.edl", tmp_path / "2-1.edl"]]) as saved:

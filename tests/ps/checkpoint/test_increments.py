@@ -7,7 +7,7 @@ from elasticdl.ps.checkpoint.increments import Increments, PublishedCheckpoint
 
 def published(number: int, generation: int = 1) -> PublishedCheckpoint:
     return PublishedCheckpoint(
-        folder=f"version-{number}", manifest_crc32=number, copy=f"cut-{number}", generation=generation
+        folder=f"version-{number}", manifest_crc32=number, copy=f"barrier-{number}", generation=generation
     )
 
 

@@ -53,7 +53,7 @@ def test_checkpoint_after_rollback_is_newest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1000, 0, 1000])
-def test_neither_clocks_nor_copies_matter(tmp_path: Path, seconds: int) -> None:
+def test_newest_checkpoint_is_independent_of_clocks_and_copies(tmp_path: Path, seconds: int) -> None:
     for number, step in enumerate((300, 100, 200)):
         file = write(tmp_path / "one", step) / "manifest.json"
         os.utime(file, (10_000 + number * seconds, 10_000 + number * seconds))

@@ -32,7 +32,7 @@ LONG_SECONDS = 40.0
 def servers(start_servers: Any) -> Any:
     started = start_servers(1)
     started.client().initialize({"a": np.ones(500_000, np.float32)}, {}, SGD)
-    started.stores[0].master.freeze("cut", generation=1)
+    started.stores[0].master.freeze("barrier", generation=1)
     return started
 
 
@@ -40,7 +40,7 @@ def save(token: str, addresses: dict[int, str], folder: Path) -> Any:
     async def inside() -> Any:
         coordinator = Coordinator(token)
         try:
-            return await coordinator.save_all(addresses, "cut", folder)
+            return await coordinator.save_all(addresses, "barrier", folder)
         finally:
             await coordinator.close()
 
@@ -68,10 +68,10 @@ def test_two_saves_of_one_file_do_not_mix(servers: Any, token: str, tmp_path: Pa
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_before_a_slow_disk_calls_do_not_pile_up(
+def test_saves_to_slow_disk_do_not_pile_up(
     servers: Any, token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, goes_on, sent_away = threading.Event(), threading.Event(), threading.Semaphore(0)
+    reached, goes_on, replaced = threading.Event(), threading.Event(), threading.Semaphore(0)
     add = ArrayFileWriter.add
 
     def slow(file: ArrayFileWriter, group: str, name: str, given: Array) -> None:
@@ -82,16 +82,16 @@ def test_before_a_slow_disk_calls_do_not_pile_up(
     monkeypatch.setattr(ArrayFileWriter, "add", slow)
     with open_channel(servers.addresses[0], token) as channel:
         stub = ParameterServerStub(channel)  # type: ignore[no-untyped-call]
-        request = ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "file.edl"))
+        request = ps_pb2.SaveRequest(name="barrier", path=str(tmp_path / "file.edl"))
         saves = [stub.Save.future(request) for _ in range(2 * _THREADS)]
         for each in saves:
-            each.add_done_callback(lambda _: sent_away.release())
+            each.add_done_callback(lambda _: replaced.release())
         assert reached.wait(LONG_SECONDS)
         # Others are still answered.
         assert stub.ServerStatus(ps_pb2.ServerStatusRequest(), timeout=LONG_SECONDS / 2).initialized
-        # Each that comes sends away the one that waits: all have come when but one waits, and one writes.
+        # Each new call replaces the waiting one: all have arrived when only one waits, and one writes.
         for _ in range(2 * _THREADS - 2):
-            assert sent_away.acquire(timeout=LONG_SECONDS)
+            assert replaced.acquire(timeout=LONG_SECONDS)
         goes_on.set()
         outcomes = [outcome(each) for each in saves]
         # The one that was asked for last, whichever that is.
@@ -105,7 +105,7 @@ def test_when_one_server_fails_the_others_stop_writing(
     servers = start_servers(2)
     servers.client().initialize({f"a{number}": np.ones(9, np.float32) for number in range(8)}, {}, SGD)
     # The other one has no such copy.
-    servers.stores[0].master.freeze("cut", generation=1)
+    servers.stores[0].master.freeze("barrier", generation=1)
     begun, stopped, tick = threading.Event(), threading.Event(), threading.Event()
     add, save_nothing = ArrayFileWriter.add, servers.stores[1].master.save
 
@@ -131,7 +131,7 @@ def test_when_one_server_fails_the_others_stop_writing(
     async def inside() -> None:
         coordinator = Coordinator(token)
         with pytest.raises(grpc.RpcError) as error:
-            await coordinator.save_all(dict(enumerate(servers.addresses)), "cut", tmp_path)
+            await coordinator.save_all(dict(enumerate(servers.addresses)), "barrier", tmp_path)
         assert error.value.code() is grpc.StatusCode.NOT_FOUND
         # The master goes on, with the same connections.
         assert await asyncio.to_thread(stopped.wait, LONG_SECONDS)

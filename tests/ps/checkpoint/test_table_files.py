@@ -241,7 +241,7 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [10, 1000])
-def test_a_file_that_is_cut_short(tmp_path: Path, cut: int) -> None:
+def test_truncated_table_file_is_reported_as_damage(tmp_path: Path, cut: int) -> None:
     table = new_table()
     train(table, 1, np.random.default_rng(5))
     path, _ = save(tmp_path / "x.edl", table)

@@ -57,11 +57,11 @@ def test_pushes_and_lookups_go_on(
 
     push()
     frozen = pull()
-    store.master.freeze("cut", generation=1, flush=True)
+    store.master.freeze("barrier", generation=1, flush=True)
     disk = SlowDisk(monkeypatch)
     with futures.ThreadPoolExecutor(2) as pool:
         try:
-            saved = pool.submit(store.master.save, "cut", tmp_path / "x.edl")
+            saved = pool.submit(store.master.save, "barrier", tmp_path / "x.edl")
             assert disk.reached.wait(LONG_SECONDS)
             for _ in range(3):
                 pool.submit(push).result(LONG_SECONDS)
@@ -73,7 +73,7 @@ def test_pushes_and_lookups_go_on(
         finally:
             disk.goes_on.set()
         assert saved.result(LONG_SECONDS).complete
-    store.master.release("cut")
+    store.master.release("barrier")
     with SavedTables([[tmp_path / "x.edl"]]) as tables:
         parts = [tables.rows("users", bucket) for bucket in range(tables.descriptions["users"].buckets)]
     found = {

@@ -28,19 +28,19 @@ def left(folder: Path) -> list[str]:
 
 def test_of_the_same_run(tmp_path: Path) -> None:
     """All that it has behind it, however new."""
-    for cut in (3, 4, 12):
-        write(partial_folder(tmp_path, cut, run="mine"), changed=NOW)
-    removed = sweep(tmp_path, run="mine", cut=12, now=NOW)
-    assert removed == [partial_folder(tmp_path, cut, run="mine") for cut in (3, 4)]
+    for barrier in (3, 4, 12):
+        write(partial_folder(tmp_path, barrier, run="mine"), changed=NOW)
+    removed = sweep(tmp_path, run="mine", barrier=12, now=NOW)
+    assert removed == [partial_folder(tmp_path, barrier, run="mine") for barrier in (3, 4)]
     assert left(tmp_path) == [".version-12.mine.partial"]
 
 
 @pytest.mark.parametrize(("idle", "stays"), [(1.0, True), (-3600.0, True), (ABANDONED_SECONDS + 1, False)])
 @pytest.mark.parametrize("name", [".version-12.theirs.partial", ".version-12.partial"])
 def test_of_another_run(tmp_path: Path, name: str, idle: float, stays: bool) -> None:
-    """Even of a cut of the same number."""
+    """Even of a barrier of the same number."""
     write(tmp_path / name, changed=NOW - idle)
-    sweep(tmp_path, run="mine", cut=12, now=NOW)
+    sweep(tmp_path, run="mine", barrier=12, now=NOW)
     assert left(tmp_path) == ([name] if stays else [])
 
 
@@ -48,9 +48,9 @@ def test_everything_else_stays(tmp_path: Path) -> None:
     names = ["version-10", "version-10.0a1b2c3d", ".version-10.mine", "x.version-10.partial", ".partial"]
     for name in names:
         write(tmp_path / name, changed=0)
-    assert sweep(tmp_path, run="mine", cut=99, now=NOW) == []
+    assert sweep(tmp_path, run="mine", barrier=99, now=NOW) == []
     assert left(tmp_path) == sorted(names)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert sweep(tmp_path / "new", run="mine", cut=1, now=NOW) == []
+    assert sweep(tmp_path / "new", run="mine", barrier=1, now=NOW) == []

@@ -44,11 +44,11 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
     client.initialize(MODEL, {"mean": np.zeros(2)}, SGD)
 
     async def use(coordinator: Coordinator) -> Any:
-        versions = await coordinator.freeze_all(by_number(servers), "cut-1", 1)
-        # Training goes on between the cut and the files.
+        versions = await coordinator.freeze_all(by_number(servers), "barrier-1", 1)
+        # Training goes on between the snapshot and the files.
         await asyncio.to_thread(client.push, MODEL, learning_rate=1.0)
-        files, _ = await coordinator.save_all(by_number(servers), "cut-1", tmp_path)
-        await coordinator.release_all(by_number(servers), "cut-1")
+        files, _ = await coordinator.save_all(by_number(servers), "barrier-1", tmp_path)
+        await coordinator.release_all(by_number(servers), "barrier-1")
         return versions, files
 
     versions, files = run(token, use)
@@ -63,7 +63,7 @@ def test_a_checkpoint_of_all_servers(start_servers: Any, token: str, tmp_path: P
         np.testing.assert_array_equal(whole.groups["trainable"][name], value)
         np.testing.assert_array_equal(client.pull().trainable[name], 0 * value)
     with pytest.raises(Exception, match="no snapshot"):
-        client.pull(frozen="cut-1")
+        client.pull(frozen="barrier-1")
 
 
 def test_the_last_batch_that_all_have(start_servers: Any, token: str) -> None:
@@ -130,13 +130,13 @@ def test_lost_server_is_logged_in_one_line(
     servers = start_servers(1)
     servers.servers[0].stop()
     caplog.set_level("INFO", logger="elasticdl.master")
-    run(token, lambda coordinator: coordinator.release_all(by_number(servers), "cut-1"))
+    run(token, lambda coordinator: coordinator.release_all(by_number(servers), "barrier-1"))
     (line,) = caplog.messages
-    assert line.startswith("Server 0 cannot be reached to release cut-1: ")
+    assert line.startswith("Server 0 cannot be reached to release barrier-1: ")
     assert "\n" not in line
 
 
-def test_status(start_servers: Any, token: str) -> None:
+def test_status_of_all_servers_is_returned(start_servers: Any, token: str) -> None:
     servers = start_servers(2)
     servers.client().initialize(MODEL, {}, SGD)
     servers.stores[1].close(4)
@@ -148,7 +148,7 @@ def test_status(start_servers: Any, token: str) -> None:
     assert statuses[0].bytes == 4 * statuses[0].parameters > 0
 
 
-def test_flushing(start_servers: Any, token: str) -> None:
+def test_flush_applies_collected_gradients(start_servers: Any, token: str) -> None:
     servers = start_servers(2, grads_to_wait=10)
     client = servers.client()
     client.initialize(MODEL, {}, SGD)
@@ -178,20 +178,22 @@ def test_errors_are_those_of_grpc(
         found: grpc.StatusCode = error.value.code()
         return found
 
-    assert code(lambda c: c.freeze_all(by_number(servers), "cut", 0)) is grpc.StatusCode.FAILED_PRECONDITION
-    assert code(lambda c: c.freeze_all(by_number(servers), "cut", 2)) is grpc.StatusCode.UNAVAILABLE
-    later = code(lambda c: c.freeze_all(by_number(servers), "cut", 1, map_version=9))
+    assert (
+        code(lambda c: c.freeze_all(by_number(servers), "barrier", 0)) is grpc.StatusCode.FAILED_PRECONDITION
+    )
+    assert code(lambda c: c.freeze_all(by_number(servers), "barrier", 2)) is grpc.StatusCode.UNAVAILABLE
+    later = code(lambda c: c.freeze_all(by_number(servers), "barrier", 1, map_version=9))
     assert later is grpc.StatusCode.UNAVAILABLE
-    assert code(lambda c: c.freeze_all(gone, "cut", 1)) is grpc.StatusCode.UNAVAILABLE
+    assert code(lambda c: c.freeze_all(gone, "barrier", 1)) is grpc.StatusCode.UNAVAILABLE
     assert code(lambda c: c.save_all(by_number(servers), "other", tmp_path)) is grpc.StatusCode.NOT_FOUND
-    run(token, lambda c: c.release_all(gone, "cut"))
+    run(token, lambda c: c.release_all(gone, "barrier"))
 
 
 def test_where_nothing_can_be_written(start_servers: Any, token: str, tmp_path: Path) -> None:
     servers = start_servers(1)
     servers.client().initialize(MODEL, {}, SGD)
-    servers.stores[0].master.freeze("cut", generation=1)
+    servers.stores[0].master.freeze("barrier", generation=1)
     with pytest.raises(grpc.RpcError) as error:
-        run(token, lambda c: c.save_all(by_number(servers), "cut", tmp_path / "nowhere"))
+        run(token, lambda c: c.save_all(by_number(servers), "barrier", tmp_path / "nowhere"))
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert str(tmp_path / "nowhere" / "ps-0-of-1.edl") in (error.value.details() or "")

@@ -110,7 +110,7 @@ def test_a_model_is_never_pulled_in_part(start_servers: Any) -> None:
     assert pulled.state.keys() == STATE.keys()
 
 
-def test_before_anybody_came(start_servers: Any) -> None:
+def test_pull_before_initialization_returns_nothing(start_servers: Any) -> None:
     client = start_servers(2).client()
     pulled = client.pull()
     assert not pulled.initialized
@@ -133,13 +133,13 @@ def test_frozen_copies(start_servers: Any) -> None:
     client = servers.client()
     client.initialize(MODEL, {}, SGD)
     for store in servers.stores:
-        store.master.freeze("cut-1", generation=1)
+        store.master.freeze("barrier-1", generation=1)
     client.push(made_up(1), learning_rate=1.0)
-    frozen = client.pull(frozen="cut-1")
+    frozen = client.pull(frozen="barrier-1")
     assert set(frozen.versions.tolist()) == {0}
     np.testing.assert_array_equal(frozen.trainable["a"], MODEL["a"])
-    with pytest.raises(NotFound, match="no snapshot 'cut-2'"):
-        client.pull(frozen="cut-2")
+    with pytest.raises(NotFound, match="no snapshot 'barrier-2'"):
+        client.pull(frozen="barrier-2")
 
 
 def test_a_gradient_that_is_not_finite_reaches_no_server(start_servers: Any) -> None:

@@ -36,7 +36,7 @@ def test_number_beyond_all_classes_counts_as_the_largest() -> None:
 
 
 @given(NUMBERS, st.sampled_from([0.5, 0.95, 0.99, 1.0]))
-def test_quantiles(numbers: list[int], share: float) -> None:
+def test_quantile_is_within_an_eighth(numbers: list[int], share: float) -> None:
     taken = Distribution()
     for number in numbers:
         taken.add(number)

@@ -58,7 +58,7 @@ def test_finished_handover_is_not_repeated_by_later_map() -> None:
     for store in (first, second):
         store.peers.update_routes(Routes(map=HANDED))
     assert deliver(first, second) == ["handover"]
-    # Something else has changed before the master heard of it.
+    # Something else has changed before it was reported to the master.
     for store in (second, first):
         store.peers.update_routes(Routes(map=replace(HANDED, version=3)))
     assert deliver(first, second) == []

@@ -50,7 +50,7 @@ def calls(stub: Any) -> Iterator[Any]:
     for number in range(MANY):
         yield stub.Fence.future(ps_pb2.FenceRequest(worker=f"worker-{number}", generation=1))
         yield stub.Flush.future(ps_pb2.FlushRequest(generation=1))
-        yield stub.Freeze.future(ps_pb2.FreezeRequest(name=f"cut-{number}", generation=1, flush=True))
+        yield stub.Freeze.future(ps_pb2.FreezeRequest(name=f"barrier-{number}", generation=1, flush=True))
 
 
 def test_server_with_hanging_backup_answers_status_calls(served: tuple[Store, Any]) -> None:
@@ -92,7 +92,7 @@ def test_cancelled_calls_free_their_slots(served: tuple[Store, Any], monkeypatch
 def test_cancelled_call_is_not_carried_out() -> None:
     store = primary()
     with pytest.raises(CallCancelled):
-        store.master.freeze("cut", generation=1, flush=True, wanted=lambda: False)
+        store.master.freeze("barrier", generation=1, flush=True, wanted=lambda: False)
     assert not store.master.status().frozen
     with pytest.raises(CallCancelled):
         store.master.flush(generation=1, wanted=lambda: False)

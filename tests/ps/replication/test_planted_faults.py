@@ -1,8 +1,8 @@
 """Servers with a fault in them: the histories of `histories.py` show it.
 
 A check that never fails says nothing. Here is what it is there for, fault by fault, put into the real code. Those that
-so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for
-everybody is in `test_handover.py`, a bucket that is dropped since its map is late in `test_migration_aborted.py`, and
+so few schedules meet that histories rarely find them have tests of their own: a handover that does not wait for all of
+them is in `test_handover.py`, a bucket that is dropped since its map is late in `test_migration_aborted.py`, and
 what is pushed between two parts of a bucket and not replicated in `test_migration_parts.py`.
 """
 

@@ -151,17 +151,17 @@ def test_a_new_generation(meanwhile: Any) -> None:
 
 def test_read_of_a_released_snapshot(meanwhile: Any) -> None:
     served = Served()
-    served.store.master.freeze("cut", generation=1)
-    served.pull(frozen="cut")
-    meanwhile(lambda: served.store.master.release("cut"))
+    served.store.master.freeze("barrier", generation=1)
+    served.pull(frozen="barrier")
+    meanwhile(lambda: served.store.master.release("barrier"))
     with pytest.raises(NotFound, match="released"):
-        served.pull(frozen="cut")
+        served.pull(frozen="barrier")
 
 
-@pytest.mark.parametrize("frozen", ["", "cut"])
+@pytest.mark.parametrize("frozen", ["", "barrier"])
 def test_pull_of_rows_does_not_wait_for_the_lock(frozen: str) -> None:
     served = Served()
-    served.store.master.freeze("cut", generation=1)
+    served.store.master.freeze("barrier", generation=1)
     with futures.ThreadPoolExecutor(1) as pool, served.store.state.lock:
         out, moved = pool.submit(served.pull, frozen).result(timeout=60)
     assert not moved.any()

@@ -37,7 +37,7 @@ def test_callers_of_the_old_one_are_refused_for_good(make_store: Any) -> None:
     with pytest.raises(StaleGeneration):
         small.initialize()
     with pytest.raises(StaleGeneration):
-        small.store.master.freeze("cut", generation=1)
+        small.store.master.freeze("barrier", generation=1)
     with pytest.raises(StaleGeneration):
         small.store.master.fence("worker-0", generation=1)
 
@@ -61,11 +61,11 @@ def test_nothing_survives(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0], sequence=9)
     small.store.master.fence("worker-1", generation=1)
-    small.store.master.freeze("cut", generation=1)
+    small.store.master.freeze("barrier", generation=1)
     small.store.close(2)
     small.store.open()
     status = small.store.master.status()
     assert (status.generation, status.initialized, status.version, status.pushes) == (2, False, 0, 0)
     assert small.store.master.fence("worker-0", generation=2).last.sequence == 0
     with pytest.raises(Exception, match="no snapshot"):
-        small.store.master.frozen("cut")
+        small.store.master.frozen("barrier")

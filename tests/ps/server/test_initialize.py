@@ -92,7 +92,7 @@ def test_wrong_optimizers_and_whole_numbers_leave_nothing_behind() -> None:
     assert not store.master.status().initialized
 
 
-def test_status(make_store: Any) -> None:
+def test_status_counts_pushes_and_bytes(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
     status = small.store.master.status()

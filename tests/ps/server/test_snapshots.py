@@ -29,20 +29,20 @@ def test_copies_stay_as_they_were(make_store: Any) -> None:
     small = make_store(ADAM)
     seen = []
     for number in range(5):
-        assert small.store.master.freeze(f"cut-{number}", generation=1) == number
-        frozen = small.store.master.frozen(f"cut-{number}")
+        assert small.store.master.freeze(f"barrier-{number}", generation=1) == number
+        frozen = small.store.master.frozen(f"barrier-{number}")
         seen.append(
             {group: {n: a.copy() for n, a in arrays.items()} for group, arrays in frozen.groups.items()}
         )
         small.push([1.0, -1.0], sequence=number + 1, state={"mean": np.array([float(number)])})
     for number, groups in enumerate(seen):
-        frozen = small.store.master.frozen(f"cut-{number}")
+        frozen = small.store.master.frozen(f"barrier-{number}")
         assert frozen.attributes["version"] == number
         assert frozen.groups.keys() == groups.keys()
         for group, arrays in groups.items():
             for name, array in arrays.items():
                 np.testing.assert_array_equal(frozen.groups[group][name], array)
-        assert small.pull(frozen=f"cut-{number}").version == number
+        assert small.pull(frozen=f"barrier-{number}").version == number
 
 
 def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any) -> None:
@@ -51,8 +51,8 @@ def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any
     def live() -> Any:
         return small.store.workers.pull(lambda pulled: pulled.trainable["x"], generation=1)
 
-    small.store.master.freeze("cut", generation=1)
-    frozen = small.store.master.frozen("cut").groups["trainable"]["x"]
+    small.store.master.freeze("barrier", generation=1)
+    frozen = small.store.master.frozen("barrier").groups["trainable"]["x"]
     assert np.shares_memory(frozen, live())
     small.push([1.0, 1.0], sequence=1)
     copied = live()
@@ -63,24 +63,24 @@ def test_freezing_copies_nothing_and_the_next_update_copies_once(make_store: Any
 
 def test_freezing_again_keeps_the_first(make_store: Any) -> None:
     small = make_store()
-    assert small.store.master.freeze("cut", generation=1) == 0
+    assert small.store.master.freeze("barrier", generation=1) == 0
     small.push([1.0, 1.0])
-    assert small.store.master.freeze("cut", generation=1) == 0
-    assert list(small.pull(frozen="cut").trainable["x"]) == [1.0, 2.0]
+    assert small.store.master.freeze("barrier", generation=1) == 0
+    assert list(small.pull(frozen="barrier").trainable["x"]) == [1.0, 2.0]
 
 
 def test_released_snapshot_stays_readable_for_its_holder(make_store: Any) -> None:
     small = make_store()
-    small.store.master.freeze("cut", generation=1)
-    held = small.store.master.frozen("cut")
-    small.store.master.release("cut")
-    small.store.master.release("cut")
+    small.store.master.freeze("barrier", generation=1)
+    held = small.store.master.frozen("barrier")
+    small.store.master.release("barrier")
+    small.store.master.release("barrier")
     small.push([1.0, 1.0])
     assert list(held.groups["trainable"]["x"]) == [1.0, 2.0]
-    with pytest.raises(NotFound, match="no snapshot 'cut'"):
-        small.pull(frozen="cut")
-    with pytest.raises(NotFound, match="no snapshot 'cut'"):
-        small.store.master.frozen("cut")
+    with pytest.raises(NotFound, match="no snapshot 'barrier'"):
+        small.pull(frozen="barrier")
+    with pytest.raises(NotFound, match="no snapshot 'barrier'"):
+        small.store.master.frozen("barrier")
 
 
 def test_there_must_be_something_to_freeze() -> None:
@@ -88,15 +88,15 @@ def test_there_must_be_something_to_freeze() -> None:
     store.close(1)
     store.open()
     with pytest.raises(NotFound):
-        store.master.freeze("cut", generation=1)
+        store.master.freeze("barrier", generation=1)
 
 
 def test_snapshot_is_not_sent_to_a_client_that_has_it(make_store: Any) -> None:
     small = make_store()
     small.push([1.0, 1.0])
-    small.store.master.freeze("cut", generation=1)
-    assert small.pull(frozen="cut", known_version=1).unchanged
-    assert not small.pull(frozen="cut", known_version=0).unchanged
+    small.store.master.freeze("barrier", generation=1)
+    assert small.pull(frozen="barrier", known_version=1).unchanged
+    assert not small.pull(frozen="barrier", known_version=0).unchanged
 
 
 def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
@@ -116,19 +116,19 @@ def a_backup_that_does_not_know() -> tuple[Store, BucketMap]:
 def test_a_backup_that_does_not_know_it_yet_freezes_nothing() -> None:
     store, new = a_backup_that_does_not_know()
     with pytest.raises(NotReady, match="map 2"):
-        store.master.freeze("cut", generation=1, map_version=2)
+        store.master.freeze("barrier", generation=1, map_version=2)
     store.peers.update_routes(Routes(map=new))
-    store.master.freeze("cut", generation=1, map_version=2)
-    assert store.state.find_snapshot("cut").mask.all()
+    store.master.freeze("barrier", generation=1, map_version=2)
+    assert store.state.find_snapshot("barrier").mask.all()
 
 
 def test_freeze_waits_for_a_map_in_flight() -> None:
     store, new = a_backup_that_does_not_know()
     with futures.ThreadPoolExecutor(1) as pool:
-        freezing = pool.submit(store.master.freeze, "cut", generation=1, map_version=2, seconds=60.0)
+        freezing = pool.submit(store.master.freeze, "barrier", generation=1, map_version=2, seconds=60.0)
         store.peers.update_routes(Routes(map=new))
         assert freezing.result() == 0
-    assert store.state.find_snapshot("cut").mask.all()
+    assert store.state.find_snapshot("barrier").mask.all()
 
 
 def test_concurrent_freezes_make_one_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_concurrent_freezes_make_one_snapshot(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(store.state, "wait_replicated", seen_waiting)
     monkeypatch.setattr(CopyOnWriteSnapshot, "make", counted)
     with futures.ThreadPoolExecutor(2) as pool:
-        freezing = [pool.submit(store.master.freeze, "cut", generation=1, flush=True) for _ in range(2)]
+        freezing = [pool.submit(store.master.freeze, "barrier", generation=1, flush=True) for _ in range(2)]
         for _ in freezing:
             waiting.acquire()
         alone = replace(both, version=2, primary=(1,) * 256, backup=(NO_SERVER,) * 256)
@@ -176,11 +176,11 @@ def test_pull_of_a_snapshot_sends_the_requested_buckets_only() -> None:
         trainable=values, state={}, optimizer=ADAM, array_buckets={"here": 0, "there": 128}
     )
     store.state.bucket_store.initialize(mask_of(range(256)), initial)
-    store.master.freeze("cut", generation=1)
+    store.master.freeze("barrier", generation=1)
     pulled = store.workers.pull(
         lambda pulled: list(pulled.trainable),
         generation=1,
-        frozen="cut",
+        frozen="barrier",
         buckets=mask_of(made.primaries_of(0)),
     )
     assert pulled == ["here"]
@@ -192,7 +192,9 @@ def test_snapshot_released_during_save_is_not_written(make_store: Any, tmp_path:
     small.store.state.bucket_store.tables.declare(
         [TableSpec(name="users", width=4)], make_optimizer(small.optimizer)
     )
-    small.store.master.freeze("cut", generation=1)
-    with pytest.raises(NotFound, match="'cut' has just been released"):
-        small.store.master.save("cut", tmp_path / "cut.edl", check=lambda: small.store.master.release("cut"))
-    assert not (tmp_path / "cut.edl").exists()
+    small.store.master.freeze("barrier", generation=1)
+    with pytest.raises(NotFound, match="'barrier' has just been released"):
+        small.store.master.save(
+            "barrier", tmp_path / "x.edl", check=lambda: small.store.master.release("barrier")
+        )
+    assert not (tmp_path / "barrier.edl").exists()

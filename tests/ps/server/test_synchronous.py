@@ -71,9 +71,9 @@ def test_waiting_gradients_are_applied_when_flushed(make_store: Any) -> None:
 def test_snapshot_includes_waiting_gradients(make_store: Any) -> None:
     small = make_store(grads_to_wait=2)
     small.push([2.0, 0.0], worker="a")
-    small.store.master.freeze("cut", generation=1)
+    small.store.master.freeze("barrier", generation=1)
     small.push([4.0, 0.0], worker="b")
-    frozen = small.store.master.frozen("cut")
+    frozen = small.store.master.frozen("barrier")
     assert frozen.attributes["waiting"] == 1
     np.testing.assert_allclose(frozen.groups["pending"]["x"], [2.0, 0.0])
 

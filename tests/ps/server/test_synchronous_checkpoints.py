@@ -62,7 +62,7 @@ def freeze(pair: Pair, token: str) -> None:
     async def inside() -> None:
         coordinator = Coordinator(token)
         try:
-            await coordinator.freeze_all(pair.addresses, "cut", 1, map_version=1, flush=True)
+            await coordinator.freeze_all(pair.addresses, "barrier", 1, map_version=1, flush=True)
         finally:
             await coordinator.close()
 
@@ -96,7 +96,7 @@ def test_both_copies_are_the_same(pair: Pair, token: str, late: int, monkeypatch
     monkeypatch.setattr(quick.master, "freeze", before)
     freeze(pair, token)
     for store in pair.stores:
-        copy = store.state.find_snapshot("cut")
+        copy = store.state.find_snapshot("barrier")
         assert copy.mask.all()
         assert copy.attributes["waiting"] == 0
         assert "pending" not in copy.groups

@@ -39,7 +39,7 @@ def test_only_what_is_to_be_made_is_made() -> None:
     assert len(tables) == 4
 
 
-def test_updates() -> None:
+def test_gradients_update_rows() -> None:
     tables = LocalTables([USERS], optimizer=Optimizer("torch", "sgd", {}))
     before = tables.pull_rows({"users": IDS})["users"]
     tables.apply({"users": gradients([7, 0], 1.0)}, learning_rate=0.5)

@@ -26,20 +26,25 @@ def framework(request: pytest.FixtureRequest) -> Framework:
 
 @pytest.fixture
 def trainer(framework: Framework, make_definition: Callable[..., ModelDefinition]) -> MakeTrainer:
-    """Makes a trainer of the framework: by the name of a model and of an optimizer, and other parts in their place."""
+    """Makes a trainer of the framework: by the name of a model (or by a function that takes the features of a `table`
+    model) and of an optimizer, and other parts in their place.
+    """
 
-    def make(model: str = "dense", optimizer: str = "sgd", **parts: Any) -> Trainer:
+    def make(
+        model: str | Callable[[], Any] = "dense",
+        optimizer: str = "sgd",
+        move_embeddings: int = 0,
+        **parts: Any,
+    ) -> Trainer:
         parts = {
-            "feed": framework.table_feed if model == "table" else framework.feed,
+            "feed": framework.feed if model in ("dense", "normalized") else framework.table_feed,
             "loss": framework.loss,
             "eval_metrics_fn": framework.eval_metrics_fn,
+            "optimizer": framework.optimizer(optimizer),
             **parts,
         }
-        return make_trainer(
-            make_definition(
-                model=getattr(framework, model), optimizer=framework.optimizer(optimizer), **parts
-            )
-        )
+        network = getattr(framework, model) if isinstance(model, str) else model
+        return make_trainer(make_definition(model=network, **parts), move_embeddings=move_embeddings)
 
     return make
 

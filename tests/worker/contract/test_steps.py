@@ -101,10 +101,14 @@ def test_values_of_another_model_are_named(trainer: Callable[..., Trainer], batc
     name, value = next(iter(values.trainable.items()))
     values.trainable[name] = np.zeros((*value.shape[:-1], 77), np.float32)
     values.trainable["extra"] = np.zeros(1, np.float32)
+    missing = [other for other in values.trainable if other not in (name, "extra")][-1]
+    del values.trainable[missing]
     with pytest.raises(UserError) as caught:
         made.set_parameters(values)
     assert "extra is not in this model" in str(caught.value)
-    assert f"{name} has shape" in str(caught.value)
+    assert f"{missing} is missing" in str(caught.value)
+    shapes = f"{(*value.shape[:-1], 77)}, this model's has {value.shape}"
+    assert f"{name} has shape {shapes}" in str(caught.value)
 
 
 def test_rates_of_a_schedule_at_any_step(trainer: Callable[..., Trainer], batches: Batches) -> None:

@@ -49,7 +49,9 @@ def keywords(**more: Any) -> None: ...
         (keywords, {"value": "true"}, {"value": True}),
     ],
 )
-def test_conversion(function: Any, given: dict[str, str], expected: dict[str, Any]) -> None:
+def test_text_is_converted_to_annotated_type(
+    function: Any, given: dict[str, str], expected: dict[str, Any]
+) -> None:
     converted = convert_arguments(function, given, name="f")
     assert converted == expected
     assert [type(value) for value in converted.values()] == [type(value) for value in expected.values()]

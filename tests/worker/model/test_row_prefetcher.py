@@ -146,7 +146,7 @@ def test_evaluation_does_not_take_what_was_pulled_for_training() -> None:
     model.ahead.close()
 
 
-def test_places() -> None:
+def test_place_of_ids_in_features_is_found() -> None:
     numbers = np.arange(12).reshape(4, 3)
     features = [np.zeros((4, 2)), numbers, numbers[:, 0] * 2.0]
     assert find_place(numbers.reshape(-1), features) == Place(feature=1)

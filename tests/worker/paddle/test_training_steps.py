@@ -278,18 +278,6 @@ def test_saved_values_have_the_rows(tmp_path: Any) -> None:
     np.testing.assert_array_equal(other(ids).numpy(), network(ids).numpy())
 
 
-def test_only_training_makes_rows() -> None:
-    layer = elasticdl.paddle.Embedding(4)
-    layer.eval()
-    first = layer(paddle.to_tensor(SPARSE)).numpy()
-    layer.train()
-    with paddle.no_grad():
-        layer(paddle.to_tensor(SPARSE))
-    assert len(layer.own().tables) == 0
-    np.testing.assert_array_equal(layer(paddle.to_tensor(SPARSE)).numpy(), first)
-    assert len(layer.own().tables) == 20
-
-
 def test_frozen_rows_stay_as_they_are(make_definition: Any) -> None:
     network, _ = pair_of_networks()
     network.embedding.handle.stop_gradient = True

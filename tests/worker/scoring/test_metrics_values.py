@@ -75,7 +75,7 @@ def test_several_classes() -> None:
     )
 
 
-def test_numbers() -> None:
+def test_regression_metrics_equal_scikit_learn() -> None:
     squared = reference.mean_squared_error(TARGETS, FOUND)
     assert value(MeanSquaredError(), TARGETS, FOUND) == pytest.approx(squared)
     assert value(RootMeanSquaredError(), TARGETS, FOUND) == pytest.approx(np.sqrt(squared))

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from elasticdl.errors import UserError
 from elasticdl.ps.embedding.optimizers import make_optimizer
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Parameters, Shard
@@ -98,30 +97,6 @@ def test_servers_with_its_description_do_the_same(optimizer: Optimizer, make_def
         np.testing.assert_allclose(values[name], value, rtol=2e-5, atol=2e-6, err_msg=name)
 
 
-def test_gradients_stay_what_they_were(make_definition: Any) -> None:
-    trainer = TorchTrainer(
-        nn.Linear(3, 2), make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
-    )
-    first, second = batches(2)
-    _, gradients = trainer.gradients(first)
-    before = {name: value.copy() for name, value in gradients.items()}
-    trainer.gradients(second)
-    for name, value in gradients.items():
-        np.testing.assert_array_equal(value, before[name])
-
-
-def test_gradients_change_nothing(make_definition: Any) -> None:
-    trainer = TorchTrainer(
-        nn.Linear(3, 2), make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
-    )
-    (batch,) = batches(1)
-    trainer.build(batch)
-    before = trainer.parameters().trainable
-    trainer.gradients(batch)
-    for name, value in trainer.parameters().trainable.items():
-        np.testing.assert_array_equal(value, before[name])
-
-
 class Partly(nn.Module):
     """With a parameter that takes no part, one that is frozen, one that is shared, and buffers of all sorts."""
 
@@ -139,7 +114,7 @@ class Partly(nn.Module):
         return self.norm(self.frozen(self.shared(features))) * self.derived
 
 
-def test_names(make_definition: Any) -> None:
+def test_parameters_and_state_are_named_by_module(make_definition: Any) -> None:
     trainer = TorchTrainer(
         Partly(), make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
     )
@@ -219,17 +194,6 @@ def test_state_that_is_replaced_is_followed(make_definition: Any) -> None:
     assert values.state["average"].any()
     trainer.set_parameters(Parameters(trainable=values.trainable, state={"average": np.ones(3, np.float32)}))
     assert model.average.tolist() == [1, 1, 1]
-
-
-def test_values_of_another_model_are_named(make_definition: Any) -> None:
-    definition = make_definition(loss=cross_entropy, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
-    trainer = TorchTrainer(nn.Linear(3, 2), definition)
-    other = Parameters(trainable={"weight": np.zeros((2, 4), np.float32), "extra": np.zeros(1, np.float32)})
-    with pytest.raises(UserError) as caught:
-        trainer.set_parameters(other)
-    assert "bias is missing" in str(caught.value)
-    assert "extra is not in this model" in str(caught.value)
-    assert "weight has shape (2, 4), this model's has (2, 3)" in str(caught.value)
 
 
 def test_lazy_modules_are_built_by_the_first_batch(make_definition: Any) -> None:

@@ -49,25 +49,25 @@ class Trainer:
 
 
 class Link:
-    """A master that freezes the model as soon as it hears of a worker that stands still."""
+    """A master that freezes the model as soon as a worker has reached the barrier."""
 
     node = "worker-0"
 
     def __init__(self, freeze: Callable[[], None]) -> None:
-        self.stub = SimpleNamespace(ReachCut=self._reach_cut)
+        self.stub = SimpleNamespace(ReachBarrier=self._reach_barrier)
         self.memory = LeaseMemory()
         self.reached: list[int] = []
         self._freeze = freeze
 
     def directive(self) -> pb.Directive:
-        return pb.Directive(generation=1, cut_wanted=1)
+        return pb.Directive(generation=1, barrier_requested=1)
 
     def call(self, method: Callable[[Any], None], request: Any) -> None:
         method(request)
 
-    def _reach_cut(self, request: pb.ReachCutRequest) -> None:
+    def _reach_barrier(self, request: pb.ReachBarrierRequest) -> None:
         self._freeze()
-        self.reached.append(request.cut)
+        self.reached.append(request.barrier)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def restored(table_servers: tuple[list[Any], list[str]]) -> tuple[list[Any], lis
 
 def freeze(stores: list[Any]) -> None:
     for store in stores:
-        store.master.freeze("cut-1", generation=1)
+        store.master.freeze("barrier-1", generation=1)
 
 
 def stand_still(link: Any, addresses: list[str], samples: Any, directive: pb.Directive) -> None:
@@ -121,7 +121,7 @@ def test_not_those_of_a_generation_that_is_over(restored: tuple[list[Any], list[
     """They would not take it, and it would be tried again and again until there are others."""
     stores, addresses = restored
     link = Link(lambda: None)
-    stand_still(link, addresses, [1], pb.Directive(generation=2, cut_wanted=1))
+    stand_still(link, addresses, [1], pb.Directive(generation=2, barrier_requested=1))
     assert link.reached == [1]
     with pytest.raises(NotReady):
         freeze(stores)

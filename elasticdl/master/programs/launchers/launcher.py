@@ -23,7 +23,7 @@ class NodePlace:
 
     role: str
     slot: int
-    # Of each role, by slot. A role may have more addresses than nodes; a platform may give none.
+    # The addresses of each role, by slot. A role may have more addresses than nodes; a platform may give none.
     addresses: Mapping[str, Sequence[str]]
     # How many nodes of each role are desired.
     targets: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""Which launcher a job gets; `JobSpec.framework` decides."""
+"""Selects the launcher of a job by `JobSpec.framework`."""
 
 from __future__ import annotations
 

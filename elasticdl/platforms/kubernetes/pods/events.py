@@ -1,6 +1,6 @@
-"""What a machine has to say of a pod that does not begin: a pod itself shows only "ContainerCreating" for as long as a
-volume, a Secret or a ConfigMap of its is not there. The kubelet's words are in events, which are looked at for such
-pods alone, a few times each, so that a cluster that is slow to pull images is not asked again and again.
+"""Events of pods that do not start: a pod itself shows only "ContainerCreating" while a volume, a Secret or a ConfigMap
+of its is missing. The kubelet reports the reason in events, which are read only for such pods, a few times each, to
+limit the load on a cluster that is slow to pull images.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def troubles(
             words = await last_trouble(cluster, pod)
         except ClusterError as error:
             # An older role, or one of the user's own: the job does without.
-            log.info("Events of pods cannot be looked at: %s", error.message)
+            log.info("Reading events of pods failed: %s", error.message)
             return
         if words:
             yield words

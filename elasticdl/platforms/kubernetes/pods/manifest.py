@@ -77,13 +77,13 @@ def master_pod(spec: JobSpec, *, owner: Document | None = None) -> Document:
         pod["spec"]["serviceAccountName"] = naming.record_name(spec.job_name)
     elif spec.cluster.service_account:
         pod["spec"]["serviceAccountName"] = spec.cluster.service_account
-    # Whatever all pods have: without it, there would be no others.
+    # Overrides the fields of all pods: without a token, the master could not create the other pods.
     pod["spec"]["automountServiceAccountToken"] = True
     return pod
 
 
 def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = None) -> Document:
-    """What is in the request's environment is the node's, exactly as it is written there."""
+    """Returns the pod of a node, with exactly the environment of the request."""
     pod = _pod(
         spec,
         role=request.role,
@@ -110,8 +110,8 @@ def node_pod(spec: JobSpec, request: NodeRequest, *, owner: Document | None = No
 
 
 def notice_seconds(spec: JobSpec, role: str) -> int:
-    """None for nodes of ours, which finish their batch at the signal, and for parameter servers of a program, which
-    never end by themselves.
+    """Returns the seconds of notice. None for nodes of ours, which finish their batch at the signal, and for parameter
+    servers of a program, which never end by themselves.
     """
     if spec.program != "command" or role in (MASTER_ROLE, "ps"):
         return 0
@@ -130,7 +130,7 @@ def _give_notice(pod: Document, seconds: int) -> None:
 
 
 def secret_files(spec: JobSpec, *, serves: bool) -> dict[str, str]:
-    """Where a node finds what it is believed by, and believes others by."""
+    """Returns the files of a node's credentials: to authenticate itself, and to verify other nodes."""
     files = {
         "ELASTICDL_TOKEN_FILE": f"{SECRET_FOLDER}/token",
         "ELASTICDL_CA_FILE": f"{SECRET_FOLDER}/ca.crt",
@@ -143,7 +143,7 @@ def secret_files(spec: JobSpec, *, serves: bool) -> dict[str, str]:
 
 
 def owner_references(owner: Document | None) -> list[Document]:
-    """By which an object goes when its owner does."""
+    """Returns the owner references that delete an object with its owner."""
     if owner is None or "uid" not in owner["metadata"]:
         return []
     return [
@@ -228,7 +228,7 @@ def _variables(spec: JobSpec, role: str, environment: dict[str, str]) -> list[Do
     variables: list[Document] = [
         {"name": name, "value": escaped(value)} for name, value in environment.items()
     ]
-    # What a node sets itself takes precedence.
+    # Variables that a node sets itself take precedence.
     given = {
         name: SecretKey.of(name, text)
         for name, text in spec.nodes.secret_envs.items()

@@ -1,4 +1,4 @@
-"""Of a node that ran out of memory: whether there is more for the next one, and what its user can do if there is not.
+"""Memory of a node that ran out of it: whether its replacement gets more, and the advice to its user if not.
 
 Pure. What the node had is in its pod, so that a master which was not there then knows it too.
 """

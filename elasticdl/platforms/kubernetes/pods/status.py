@@ -1,4 +1,4 @@
-"""What has become of a node, read off its pod: the one place that knows Kubernetes' words for it.
+"""Derives the status of a node from its pod: the only place that knows Kubernetes' terms for it.
 
 Pure: a pod's document goes in, a `NodeStatus` comes out. Nothing but the pod is looked at, because a job has no right
 to look at machines.
@@ -116,7 +116,7 @@ def unreachable(pod: Document) -> bool:
     """
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or []}
     ready = conditions.get("Ready")
-    # Of all containers that count: those of others may be listed elsewhere than ours.
+    # All containers that count: foreign ones may be listed elsewhere than ours.
     containers = conditions.get("ContainersReady") or {}
     return (
         ready is not None
@@ -135,9 +135,7 @@ def outlived(pod: Document) -> bool:
 
 
 def last_end(pod: Document) -> str:
-    """How the container ended that ran last, of a pod whose container is started again whenever it fails. Nothing if
-    none has ended yet.
-    """
+    """Describes the last end of a container that is restarted whenever it fails. Empty if none has ended yet."""
     status = pod.get("status") or {}
     container = _container(pod)
     for state in (container.get("state") or {}, container.get("lastState") or {}):
@@ -148,7 +146,7 @@ def last_end(pod: Document) -> str:
 
 
 def running_since(pod: Document) -> float:
-    """By its machine's clock; 0 if it does not run."""
+    """Returns the start time by the machine's clock; 0 if the pod does not run."""
     started = (_state(pod).get("running") or {}).get("startedAt")
     return _time(started).timestamp() if started else 0.0
 
@@ -165,7 +163,7 @@ def leaving(pod: Document) -> bool:
 
 
 def grace_seconds(pod: Document) -> float:
-    """How long a pod that is leaving may take for it."""
+    """Returns the grace period of a terminating pod."""
     return float((pod.get("metadata") or {}).get("deletionGracePeriodSeconds") or 0)
 
 
@@ -220,7 +218,7 @@ def _ending(pod: Document, status: Document, terminated: Document, *, left: bool
 
 
 def _failed_before(status: Document) -> str:
-    """Of a container that has to end well before ours begins, and has not."""
+    """Describes a failed container that has to end before ours begins."""
     for container in status.get("initContainerStatuses") or []:
         terminated = (container.get("state") or {}).get("terminated") or {}
         if code := terminated.get("exitCode"):
@@ -279,7 +277,7 @@ def _sentence(reason: object, message: object) -> str:
 
 
 def _without_noise(text: str) -> str:
-    """What kubelets add when they cannot read a container's log is not the container's."""
+    """Removes the text that kubelets add when they cannot read a container's log."""
     return text.partition(_UNREADABLE_LOG)[0].rstrip(" :\n")
 
 

@@ -1,4 +1,4 @@
-"""What a feed does to the records it is given: found out from the tf.data.Dataset that it returns.
+"""Analyzes a feed by the tf.data.Dataset that it returns: what it does to its records.
 
 A data set knows the ones it was made from, so from the one the feed returns there is a way back to the one it was
 given. If that way has only steps that give one element for each they take, in order, then the first n samples of
@@ -20,7 +20,7 @@ from elasticdl.jobs.mode import Mode
 from elasticdl.worker.keras.errors import definition_error, program_error
 
 _ONE_FOR_ONE = {"Map", "Prefetch", "Scan", "AssertCardinality", "Restructured", "Model", "Finalize"}
-# What such a step makes of an element may depend on those before it.
+# Steps whose result for an element may depend on earlier ones.
 _NOT_OF_ONE_ALONE = {"Scan", "AssertCardinality"}
 _BATCHING = {"Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "DenseToRagged", "LegacyRebatch"}
 _LEAVES_BATCHES = {"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"}
@@ -28,7 +28,7 @@ _LEAVES_BATCHES = {"Unbatch", "FlatMap", "Interleave", "ParallelInterleave"}
 
 @dataclass(frozen=True, kw_only=True)
 class FeedSteps:
-    """What lies between a source and a data set made from it."""
+    """The steps between a source and a data set made from it."""
 
     reaches_source: bool = False
     # One sample for each record, in their order.

@@ -1,4 +1,4 @@
-"""From shards to batches of tensors: the feed of a model definition in TensorFlow's input pipeline.
+"""Makes batches of tensors from shards: the feed of a model definition in TensorFlow's input pipeline.
 
 There are three ways, by what the feed does. If it makes each sample of one record, all shards are one stream of
 records (`record_stream.py`). If it does more (shuffles, filters, repeats), each shard goes through it by itself, but

@@ -74,7 +74,7 @@ class ShardRecords:
 
     @property
     def readable(self) -> int:
-        """How many records have been read so far, not counting again what was read again."""
+        """Returns the number of records read so far, counting each once."""
         with self._lock:
             return self._position - self.shard.start - sum(bad.end - bad.start for bad in self._bad)
 

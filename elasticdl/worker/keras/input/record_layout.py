@@ -1,4 +1,4 @@
-"""How the records of a reader look as arrays: byte strings, rows of text, or named columns."""
+"""The layout of a reader's records as arrays: byte strings, rows of text, or named columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT: np.dtype[Any] = np.dtype(object)
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One array of a chunk; `shape` is that of one record's value, with None where it may differ."""
+    """An array of a chunk; `shape` is that of one record's value, with None where it may differ."""
 
     name: str
     dtype: np.dtype[Any]
@@ -34,13 +34,13 @@ class Layout:
     columns: tuple[Column, ...]
 
     def shapes(self, record: Record) -> tuple[tuple[int, ...], ...]:
-        """Only records with the same shapes fit in one chunk."""
+        """Returns the shapes of a record; only records with the same shapes fit in one chunk."""
         if self.kind != "columns":
             return ()
         return tuple(np.shape(record.get(column.name)) for column in self.columns if column.shape)
 
     def arrays(self, records: list[Record]) -> list[Array]:
-        """One array a column. Raises `UserError` for records that are not like the first one."""
+        """Returns an array for each column. Raises `UserError` for records that are not like the first one."""
         if self.kind == "bytes":
             texts = np.empty(len(records), TEXT)
             texts[:] = records
@@ -60,7 +60,7 @@ class Layout:
 
 
 def layout_of(kind: RecordKind, metadata: Metadata, first: Record) -> Layout:
-    """What the first record shows, and what the metadata says of its types."""
+    """Returns the layout by the first record, and by the types in the metadata."""
     if kind == "bytes":
         return Layout(kind=kind, columns=(Column(name="", dtype=TEXT, shape=()),))
     if kind == "row":

@@ -26,7 +26,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def plain(function: _Function) -> _Function:
-    """For our functions in a pipeline: autograph, which is for conditions on tensors, would only cost time."""
+    """Marks a function of ours for a pipeline: autograph, which is for conditions on tensors, would only cost time."""
     plain_function: _Function = tf.autograph.experimental.do_not_convert(function)
     return plain_function
 
@@ -35,7 +35,7 @@ class Source:
     """The shards that are being read, by numbers that can travel through TensorFlow."""
 
     def __init__(self, reader: Reader, *, skip_bad: bool) -> None:
-        # What really went wrong when TensorFlow says that something did.
+        # The original error behind one of TensorFlow's.
         self.failure: BaseException | None = None
         self._reader = reader
         self._skip_bad = skip_bad
@@ -128,12 +128,12 @@ def close_queue(queue: Any) -> None:
 
 
 def is_plain(spec: Any) -> bool:
-    """Only of plain tensors is it clear how to make a batch of fewer samples, or of none."""
+    """Whether a spec has only plain tensors, of which a batch with fewer samples, or none, can be made."""
     return isinstance(spec, tf.TensorSpec) and spec.dtype not in (tf.variant, tf.resource)
 
 
 def batches_ahead(spec: Any, batch_size: int) -> int:
-    """How many batches of that kind to have ready."""
+    """Returns how many batches of that kind to prefetch."""
     size = 0
     for leaf in tf.nest.flatten(spec):
         known = [axis for axis in leaf.shape[1:] if axis] if leaf.shape.rank else []

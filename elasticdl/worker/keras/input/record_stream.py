@@ -160,7 +160,7 @@ class _Pump:
         self._last: Record = None
 
     def open(self) -> None:
-        """Before, there are no chunks for anybody."""
+        """Opens the stream; before, there are no chunks."""
         self._opened = True
         threading.Thread(target=self._run, name="records", daemon=True).start()
 

@@ -1,12 +1,12 @@
-"""All shards through one tf.data.Dataset, each through the feed by itself: for feeds that shuffle, filter, repeat.
+"""Sends all shards through one tf.data.Dataset, each by itself: for feeds that shuffle, filter, repeat.
 
-A thread of ours asks for shards, which may take any time, and passes their numbers through a queue of TensorFlow's:
-a wait there holds none of TensorFlow's threads, of which a small machine has only one or two for everything,
-computing included. For each shard the data set of its records goes through the feed, is cut in batches, and ends
-with a mark, so that a shard's end is known even if the feed let nothing pass.
+A thread of ours requests shards, which may take any time, and passes their numbers through a queue of TensorFlow's: a
+wait there blocks none of TensorFlow's threads, of which a small machine has only one or two for everything, the
+computation included. For each shard the data set of its records goes through the feed, is divided into batches, and
+ends with a mark, so that a shard's end is known even if the feed dropped every record.
 
-Nothing here refers back to the `Pipeline`, so that a discarded one ends at once. TensorFlow's threads behind
-an iterator call into Python: an iterator that lives until Python itself ends would wait for them forever.
+Nothing here refers back to the `Pipeline`, so that a discarded one is freed at once. TensorFlow's threads behind an
+iterator call into Python: an iterator that lives until Python itself exits would wait for them forever.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Pipeline(Iterator[Batch]):
 
 
 class _Handout:
-    """One shard each time the pipeline has come to the end of one: none is taken before it is wanted."""
+    """Yields a shard each time the pipeline has finished one: none is taken before it is needed."""
 
     def __init__(self, source: Source, shards: Iterator[Shard], *, first: int, layout: Layout) -> None:
         self.failure: BaseException | None = None

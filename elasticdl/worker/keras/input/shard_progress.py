@@ -1,4 +1,4 @@
-"""From what a feed makes of a shard to batches that say how far they bring it."""
+"""Makes batches with their progress from the output of a feed for a shard."""
 
 from __future__ import annotations
 

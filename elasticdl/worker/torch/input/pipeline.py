@@ -1,4 +1,4 @@
-"""From shards to batches for PyTorch: `batching/record_batches.py`, with tensors and data sets of PyTorch."""
+"""Makes batches of shards for PyTorch: `batching/record_batches.py`, with tensors and data sets of PyTorch."""
 
 from __future__ import annotations
 

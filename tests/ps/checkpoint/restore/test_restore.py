@@ -73,8 +73,8 @@ class Cluster:
 
     def freeze(self) -> NamedArrays:
         for store in self.stores:
-            store.master.freeze("cut", generation=1)
-        return merge([store.master.frozen("cut") for store in self.stores])
+            store.master.freeze("barrier", generation=1)
+        return merge([store.master.frozen("barrier") for store in self.stores])
 
     def values(self) -> dict[str, Array]:
         def copy(pulled: PullResult) -> dict[str, Array]:

@@ -48,8 +48,8 @@ def checkpoint(start_servers: Any, tmp_path: Path) -> tuple[Path, Array]:
     folder = tmp_path / "version-1"
     folder.mkdir()
     name = file_name(0, 1)
-    store.master.freeze("cut", generation=1)
-    written = store.master.save("cut", folder / name)
+    store.master.freeze("barrier", generation=1)
+    written = store.master.save("barrier", folder / name)
     file = SavedFile(name=name, bytes=written.bytes, crc32=written.crc32)
     write_manifest(folder, Manifest(step=1, files=(file,)), None)
     return folder, client.pull_rows({"users": IDS})["users"]

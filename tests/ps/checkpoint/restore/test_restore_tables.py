@@ -66,10 +66,10 @@ def values(client: Any) -> dict[str, Array]:
 def save(servers: Any, folder: Path) -> list[Path]:
     paths = []
     for number, store in enumerate(servers.stores):
-        store.master.freeze("cut", generation=1)
+        store.master.freeze("barrier", generation=1)
         paths.append(folder / f"{number}.edl")
-        store.master.save("cut", paths[-1])
-        store.master.release("cut")
+        store.master.save("barrier", paths[-1])
+        store.master.release("barrier")
     return paths
 
 
@@ -143,7 +143,7 @@ def test_the_same_optimizer_must_be_there(
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["its optimizer", "another"])
-def test_a_table_that_is_in_the_model_no_more(
+def test_restored_table_missing_in_model_is_refused(
     start_servers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """Forgetting what was learned is not for a server to decide."""
@@ -200,9 +200,9 @@ def test_restored_model_has_no_snapshot_before_optimizer_is_known(
     again = restored.client()
     again.initialize(DENSE, {}, trained_with, TABLES)
     for store in restored.stores:
-        store.master.freeze("cut", generation=1, flush=True)
+        store.master.freeze("barrier", generation=1, flush=True)
     assert again.initialize(DENSE, {}, trained_with, TABLES)
-    frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="cut")
+    frozen = again.pull_rows({spec.name: np.arange(320) for spec in TABLES}, frozen="barrier")
     (tmp_path / "second").mkdir()
     third = start_servers(1)
     restore(third, save(restored, tmp_path / "second"))
@@ -289,7 +289,7 @@ def test_a_workers_own_tables_are_as_old_on_servers(start_servers: Any, tmp_path
     assert store.master.status().rows == 10
 
 
-def test_ids_may_be_admitted_otherwise_than_before(start_servers: Any, tmp_path: Path) -> None:
+def test_restored_table_may_have_other_admission(start_servers: Any, tmp_path: Path) -> None:
     stopped = start_servers(1)
     client = stopped.client()
     client.initialize({}, {}, ADAM, [replace(TABLES[0], admit_after=3)])

@@ -74,7 +74,9 @@ def test_whole_parameters(run: Any, assert_same_values: Callable[..., None]) -> 
     ("custom", "name", "flavor"), [(NumpyAdagrad, "adagrad", "keras"), (NumpyAdam, "adam", "torch")]
 )
 @pytest.mark.parametrize("admit_after", [1, 3])
-def test_rows(custom: type[elasticdl.Optimizer], name: str, flavor: str, admit_after: int) -> None:
+def test_custom_optimizer_updates_rows_like_compiled_one(
+    custom: type[elasticdl.Optimizer], name: str, flavor: str, admit_after: int
+) -> None:
     spec = TableSpec(
         name="t",
         width=5,

@@ -1,4 +1,6 @@
-"""An optimizer of the user's own that fails while it updates: the job hears of it once, in the user's own terms."""
+"""An optimizer of the user's own that fails while it updates: it is reported to the job once, in the user's own
+terms.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def test_half_applied_state_is_never_served() -> None:
     calls: list[Callable[[], Any]] = [
         lambda: primary.push(1.0, sequence=2),
         lambda: primary.store.workers.pull(lambda pulled: pulled, generation=1),
-        lambda: primary.store.master.freeze("cut", generation=1),
+        lambda: primary.store.master.freeze("barrier", generation=1),
     ]
     for call in calls:
         with pytest.raises(UserError, match="my own words"):
@@ -98,7 +100,7 @@ def test_gradients_that_are_applied_for_a_checkpoint() -> None:
     primary = Primary(grads_to_wait=2)
     primary.push(9.0)
     with pytest.raises(UserError, match="my own words"):
-        primary.store.master.freeze("cut", generation=1, flush=True)
+        primary.store.master.freeze("barrier", generation=1, flush=True)
     assert "my own words" in str(primary.errors)
     assert primary.replicated == 1
 

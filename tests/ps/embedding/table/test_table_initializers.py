@@ -49,7 +49,7 @@ def test_these_numbers_never_change() -> None:
     np.testing.assert_array_equal(found[:, :3], np.array(expected, np.float32))
 
 
-def test_distributions() -> None:
+def test_initial_values_follow_their_distribution() -> None:
     ids = np.arange(40_000, dtype=np.int64)
     uniform = start(ids, "uniform", low=-2.0, high=3.0)
     assert uniform.min() >= -2
@@ -79,7 +79,7 @@ def test_glorot_is_that_of_the_fans() -> None:
     np.testing.assert_allclose(normal.std(), math.sqrt(2 / 144), rtol=0.01)
 
 
-def test_constants() -> None:
+def test_constant_initializers_have_their_value() -> None:
     ids = np.arange(5, dtype=np.int64)
     assert np.all(start(ids, "zeros") == 0)
     assert np.all(start(ids, "constant", value=1.5) == 1.5)

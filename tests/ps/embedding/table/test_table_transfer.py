@@ -1,4 +1,4 @@
-"""Rows and gradients may travel as float16 or bfloat16, rounded as everybody rounds."""
+"""Rows and gradients may travel as float16 or bfloat16, rounded as usual."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_number_of_both_comes_back() -> None:
 
 
 @given(st.lists(st.integers(0, (1 << 32) - 1), max_size=200))
-def test_rounding(bits: list[int]) -> None:
+def test_float16_rounding_equals_numpy(bits: list[int]) -> None:
     numbers = np.array(bits, np.uint32).view(np.float32)
     with np.errstate(over="ignore"):
         expected = numbers.astype(np.float16)

@@ -183,7 +183,7 @@ def test_new_generation_restores_the_named_checkpoint(job: Job, tmp_path: Path) 
     # The same directive again changes nothing, a higher one without a checkpoint empties it.
     second.initialize(MODEL, {}, SGD)
     second.push({"a": np.ones(30, np.float32)}, learning_rate=1.0)
-    job.master.want(generation=2, restore_from="elsewhere", cut_wanted=1)
+    job.master.want(generation=2, restore_from="elsewhere", barrier_requested=1)
     job.master.want(generation=3)
     assert not job.client(3).pull().initialized
 
@@ -257,9 +257,9 @@ def test_full_disk_is_reported_with_the_path(
         client = job.client(1)
         client.initialize({"a": np.zeros(100_000, np.float32)}, {}, SGD)
         stub = job.stub()
-        stub.Freeze(ps_pb2.FreezeRequest(name="cut", generation=1))
+        stub.Freeze(ps_pb2.FreezeRequest(name="barrier", generation=1))
         with pytest.raises(grpc.RpcError) as error:
-            stub.Save(ps_pb2.SaveRequest(name="cut", path=str(tmp_path / "x.edl")))
+            stub.Save(ps_pb2.SaveRequest(name="barrier", path=str(tmp_path / "x.edl")))
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert f"{tmp_path}/x.edl cannot be written" in (error.value.details() or "")
         # And it goes on.

@@ -131,13 +131,13 @@ def do_everything(pair: Pair, client: ParameterClient, number: int) -> int:
     for copy in range(COPIES):
         for stub in pair.stubs:
             request = ps_pb2.FreezeRequest(
-                name=f"cut-{number}-{copy}", generation=1, map_version=pair.map.version
+                name=f"barrier-{number}-{copy}", generation=1, map_version=pair.map.version
             )
             stub.Freeze(request)
         push(client)
-        client.pull(frozen=f"cut-{number}-{copy}")
+        client.pull(frozen=f"barrier-{number}-{copy}")
         for stub in pair.stubs:
-            stub.Release(ps_pb2.ReleaseRequest(name=f"cut-{number}-{copy}"))
+            stub.Release(ps_pb2.ReleaseRequest(name=f"barrier-{number}-{copy}"))
     for _ in range(CONNECTIONS):
         another = pair.client("worker-1")
         another.pull()

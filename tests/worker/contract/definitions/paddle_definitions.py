@@ -12,8 +12,41 @@ from paddle import nn
 
 import elasticdl
 import elasticdl.paddle
-from elasticdl import metrics
-from elasticdl.data.example import decode_example
+from elasticdl.worker.paddle import callbacks
+from tests.worker.contract.definitions.plain_definitions import (
+    Callback,
+    columns_feed,
+    eval_metrics_fn,
+    factor,
+    feed,
+    filtering_feed,
+    ids_feed,
+    loss,
+    misfit,
+    records_feed,
+    table_feed,
+)
+
+__all__ = [
+    "Callback",
+    "columns_feed",
+    "eval_metrics_fn",
+    "factor",
+    "feed",
+    "filtering_feed",
+    "ids_feed",
+    "loss",
+    "misfit",
+    "records_feed",
+    "table_feed",
+]
+
+# What a learning rate may differ by from the same one computed in another way.
+RATE_TOLERANCE = 1e-12
+
+
+def seed(number: int) -> None:
+    paddle.seed(number)
 
 
 def dense() -> Any:
@@ -27,44 +60,79 @@ def normalized() -> Any:
 
 
 class Table(nn.Layer):
-    def __init__(self) -> None:
+    def __init__(self, name: str = "rows") -> None:
         super().__init__()
-        self.rows = elasticdl.paddle.Embedding(4, initializer="normal", name="rows")
+        self.rows = elasticdl.paddle.Embedding(4, initializer="normal", name=name)
         self.out = nn.Linear(16, 1)
 
     def forward(self, numbers: Any, ids: Any) -> Any:
         return self.out(paddle.concat([self.rows(ids).flatten(1), numbers], axis=1))
 
 
-def table() -> Any:
+def table(name: str = "rows") -> Any:
     paddle.seed(1)
-    return Table()
+    return Table(name)
 
 
-def feed(dataset: Any, mode: Any, metadata: Any) -> Any:
-    for example in map(decode_example, dataset):
-        yield example["numbers"], example["label"]
+class TwoTables(Table):
+    def __init__(self) -> None:
+        super().__init__()
+        self.others = elasticdl.paddle.Embedding(4, name="rows")
+
+    def forward(self, numbers: Any, ids: Any) -> Any:
+        return super().forward(numbers, ids) + self.others(ids).sum((1, 2)).unsqueeze(1)
 
 
-def table_feed(dataset: Any, mode: Any, metadata: Any) -> Any:
-    for example in map(decode_example, dataset):
-        yield {"numbers": example["numbers"], "ids": example["ids"]}, example["label"]
+def two_tables_of_one_name() -> Any:
+    return TwoTables()
 
 
-def filtering_feed(dataset: Any, mode: Any, metadata: Any) -> Any:
-    return (pair for pair in feed(dataset, mode, metadata) if pair[1][0] > 0)
+class Freezable(nn.Layer):
+    def __init__(self, body: Any, looks_up: bool) -> None:
+        super().__init__()
+        self.body, self.looks_up = body, looks_up
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, numbers: Any, ids: Any) -> Any:
+        return self.head(paddle.tanh(self.body(ids).sum(1) if self.looks_up else self.body(numbers)))
 
 
-def loss(labels: Any, predictions: Any) -> Any:
-    return (labels - predictions) ** 2
+def freezable(kind: str) -> Any:
+    paddle.seed(1)
+    if kind == "table":
+        initializer = {"kind": "normal", "stddev": 0.5}
+        return Freezable(elasticdl.paddle.Embedding(4, initializer=initializer, name="body"), True)
+    return Freezable(nn.Linear(4, 4), False)
 
 
-def misfit(labels: Any, predictions: Any) -> Any:
-    return labels @ predictions
+def set_trained(model: Any, trained: bool) -> None:
+    for parameter in model.body.parameters():
+        parameter.stop_gradient = not trained
 
 
-def factor(present: list[float]) -> Any:
-    return present[0]
+def embedding(width: int, **options: Any) -> Any:
+    return elasticdl.paddle.Embedding(width, **options)
+
+
+def look_up(layer: Any, ids: Any, *, training: bool = False) -> Any:
+    with paddle.set_grad_enabled(training):
+        return layer(paddle.to_tensor(ids)).numpy()
+
+
+def own_rows(layer: Any) -> int:
+    return len(layer.own().tables)
+
+
+def early_stopping(monitor: str, epochs: int) -> Any:
+    return callbacks.EarlyStopping(monitor, patience=epochs - 1)
+
+
+def rate_by_epoch(function: Any) -> Any:
+    return callbacks.LearningRateScheduler(function)
+
+
+def plateau(patience: int, factor: float = 0.5, least: float = 0.0) -> Any:
+    return callbacks.ReduceLROnPlateau("val_loss", patience=patience, factor=factor, min_lr=least)
 
 
 class OwnAdagrad(elasticdl.Optimizer):
@@ -93,34 +161,15 @@ def optimizer(name: str) -> Any:
         "rmsprop": lambda parameters: made.RMSProp(0.01, parameters=parameters),
         "adadelta": lambda parameters: made.Adadelta(1.0, parameters=parameters),
         "adamax": lambda parameters: made.Adamax(0.01, parameters=parameters),
+        "decayed": lambda parameters: made.Momentum(0.1, 0.9, parameters, weight_decay=0.01),
         "clipped": lambda parameters: made.SGD(0.05, parameters, grad_clip=norm()),
         "halving": halving,
         "own adagrad": lambda parameters: OwnAdagrad(0.1),
     }[name]
 
 
-def eval_metrics_fn() -> Any:
-    return {"mse": metrics.MeanSquaredError()}
-
-
-def callback(events: list[str], stop_after: int) -> Any:
-    class Callback:
-        stop_training = False
-
-        def on_train_begin(self, logs: Any = None) -> None:
-            events.append("train")
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            events.append(f"epoch {epoch}")
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            events.append(f"end of {epoch}")
-            self.stop_training = epoch >= stop_after
-
-    return Callback()
-
-
-def exported_outputs(path: Path, numbers: Any) -> Any:
+def exported_outputs(path: Path, features: Any) -> Any:
     program = paddle.jit.load(str(path / "model"))
     program.eval()
-    return np.asarray(program(paddle.to_tensor(numbers)))
+    given = features.values() if isinstance(features, dict) else [features]
+    return np.asarray(program(*map(paddle.to_tensor, given)))

@@ -1,4 +1,4 @@
-"""Keras callbacks in a training that is not Keras's: all events, the usual ones work, files are the leader's."""
+"""Keras callbacks in a training that is not Keras's: all events arrive, files are the leader's."""
 
 import importlib.util
 from collections.abc import Callable
@@ -98,60 +98,6 @@ def test_all_events_arrive_with_the_model(trainer: Callable[..., KerasTrainer]) 
     ]
 
 
-def test_no_callbacks(make_definition: Callable[..., ModelDefinition]) -> None:
-    model = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(1)])
-    runner = KerasTrainer(definition=make_definition(), model=model).callbacks(leader=True, epochs=1)
-    assert runner.empty
-    runner.fire("on_train_begin", {})
-    assert not runner.stop_training
-
-
-def test_learning_rate_scheduler(trainer: Callable[..., KerasTrainer]) -> None:
-    trained = trainer([callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)])
-    runner = trained.callbacks(leader=False, epochs=3)
-    runner.fire("on_train_begin", {})
-    rates = []
-    for number in range(3):
-        epoch(trained, runner, number)
-        rates.append(trained.learning_rate(100))
-    assert rates == pytest.approx([0.005, 0.0025, 0.00125])
-
-
-def test_reduce_learning_rate_on_plateau(trainer: Callable[..., KerasTrainer]) -> None:
-    trained = trainer([callbacks.ReduceLROnPlateau(monitor="val_loss", factor=0.1, patience=1)])
-    runner = trained.callbacks(leader=False, epochs=3)
-    runner.fire("on_train_begin", {})
-    epoch(trained, runner, 0, val_loss=1.0)
-    assert trained.learning_rate(0) == pytest.approx(0.01)
-    epoch(trained, runner, 1, val_loss=1.0)
-    assert trained.learning_rate(0) == pytest.approx(0.001)
-
-
-@pytest.mark.parametrize(
-    ("monitor", "values", "stops"),
-    [
-        ("val_loss", [1.0, 0.5, 0.6, 0.7], 3),
-        ("val_accuracy", [0.5, 0.6, 0.5, 0.5], 3),
-        ("val_accuracy", [0.5, 0.6, 0.7, 0.8], None),
-        ("val_my_auc", [0.5, 0.6, 0.7, 0.8], None),
-        ("val_error", [0.5, 0.6, 0.7, 0.8], 2),
-    ],
-)
-def test_early_stopping_knows_which_way_is_better(
-    trainer: Callable[..., KerasTrainer], monitor: str, values: list[float], stops: int | None
-) -> None:
-    trained = trainer([callbacks.EarlyStopping(monitor=monitor, patience=2)])
-    runner = trained.callbacks(leader=False, epochs=10)
-    runner.fire("on_train_begin", {})
-    stopped = None
-    for number, value in enumerate(values):
-        epoch(trained, runner, number, **{monitor: value})
-        if runner.stop_training:
-            stopped = number
-            break
-    assert stopped == stops
-
-
 def test_early_stopping_restores_the_best_weights(trainer: Callable[..., KerasTrainer]) -> None:
     trained = trainer([callbacks.EarlyStopping(monitor="val_loss", patience=1, restore_best_weights=True)])
     runner = trained.callbacks(leader=False, epochs=10)
@@ -199,18 +145,6 @@ def test_backup_is_left_to_the_job(
     )
     assert runner.empty
     assert "BackupAndRestore is left out" in caplog.text
-
-
-def test_callback_that_stops_the_training(trainer: Callable[..., KerasTrainer]) -> None:
-    def stop(*_: Any) -> None:
-        trained.model.stop_training = True
-
-    trained = trainer([callbacks.LambdaCallback(on_epoch_end=stop)])
-    runner = trained.callbacks(leader=False, epochs=1)
-    runner.fire("on_train_begin", {})
-    assert not runner.stop_training
-    epoch(trained, runner, 0)
-    assert runner.stop_training
 
 
 def test_callback_that_fails(trainer: Callable[..., KerasTrainer]) -> None:

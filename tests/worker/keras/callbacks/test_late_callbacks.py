@@ -1,11 +1,10 @@
-"""Keras callbacks of a worker that begins late are where those are that were there from the start."""
+"""Keras's own callbacks in a worker that joins late. `contract/` has what is common to all frameworks."""
 
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -68,36 +67,6 @@ def late(trainer: KerasTrainer, saved: dict[str, Any] | None, then: int) -> Call
     return runner
 
 
-def plateau(patience: int) -> Any:
-    return callbacks.ReduceLROnPlateau("val_loss", patience=patience, factor=0.5, min_delta=0.0)
-
-
-CALLBACKS: dict[str, Callable[[], Sequence[Any]]] = {
-    "plateau": lambda: [plateau(2)],
-    "impatient plateau": lambda: [plateau(1)],
-    "multiplying": lambda: [callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9)],
-    "multiplying once": lambda: [
-        callbacks.LearningRateScheduler(lambda epoch, now: now * (0.5 if epoch == 5 else 1.0))
-    ],
-    "both": lambda: [callbacks.LearningRateScheduler(lambda epoch, now: now * 0.9), plateau(1)],
-    "none": list,
-}
-
-
-@pytest.mark.parametrize("name", CALLBACKS)
-@pytest.mark.parametrize("restored", [True, False])
-def test_rate_is_that_of_a_worker_that_was_there(trainer: Any, name: str, restored: bool) -> None:
-    first, second = trainer(CALLBACKS[name]), trainer(CALLBACKS[name])
-    runner, saved = live(first, 5)
-    later = late(second, saved if restored else None, 5)
-    assert second.learning_rate(5) == pytest.approx(first.learning_rate(5), rel=1e-6)
-    # And both go on alike.
-    for one in (runner, later):
-        one.fire("on_epoch_end", 5, {"loss": 0.7, "val_loss": 0.7})
-        one.fire("on_epoch_begin", 6, {})
-    assert second.learning_rate(6) == pytest.approx(first.learning_rate(6), rel=1e-6)
-
-
 def test_schedule_of_the_optimizer_is_left_alone(trainer: Any) -> None:
     def decaying() -> Any:
         return tf.keras.optimizers.schedules.ExponentialDecay(0.4, 1, 0.5)
@@ -105,23 +74,6 @@ def test_schedule_of_the_optimizer_is_left_alone(trainer: Any) -> None:
     one = trainer(lambda: [callbacks.EarlyStopping("val_loss", patience=9)], decaying)
     late(one, None, 3)
     assert one.learning_rate(2) == pytest.approx(0.1)
-
-
-def test_momentum_of_the_checkpoint_stays(trainer: Any) -> None:
-    first, second = trainer(CALLBACKS["plateau"]), trainer(CALLBACKS["plateau"])
-    _, saved = live(first, 5)
-    late(second, saved, 5)
-    slots = [name for name, value in saved.items() if np.ndim(value) == 2]
-    assert slots
-    for name in slots:
-        np.testing.assert_array_equal(second.optimizer_state()[name], saved[name])
-
-
-def test_patience_goes_on(trainer: Any) -> None:
-    runner = late(trainer(lambda: [callbacks.EarlyStopping("val_loss", patience=4)]), None, 5)
-    assert not runner.stop_training
-    runner.fire("on_epoch_end", 5, {"val_loss": 0.6})
-    assert runner.stop_training
 
 
 def test_weights_of_today_are_not_taken_for_those_of_the_past(trainer: Any) -> None:
@@ -161,31 +113,6 @@ def test_log_goes_on_in_its_file(trainer: Any, tmp_path: Path) -> None:
     runner.fire("on_train_end", {})
     with path.open() as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["0", "1", "2", "3"]
-
-
-def test_own_callback_that_writes_files(trainer: Any) -> None:
-    heard: list[Any] = []
-
-    class Recorder(callbacks.Callback):  # type: ignore[name-defined]
-        def __init__(self, name: str, writes_files: bool) -> None:
-            super().__init__()
-            self.name = name
-            self.writes_files = writes_files
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            heard.append((self.name, epoch, logs["loss"]))
-
-    runner = late(trainer(lambda: [Recorder("file", True), Recorder("memory", False)]), None, 2)
-    assert heard == [("memory", 0, 0.9), ("memory", 1, 0.5)]
-    heard.clear()
-    runner.fire("on_epoch_end", 2, {"loss": 0.6})
-    assert heard == [("file", 2, 0.6), ("memory", 2, 0.6)]
-    others = trainer(lambda: [Recorder("file", True), Recorder("memory", False)])
-    heard.clear()
-    runner = others.callbacks(leader=False, epochs=9)
-    runner.fire("on_train_begin", {})
-    runner.fire("on_epoch_end", 2, {"loss": 0.6})
-    assert heard == [("memory", 2, 0.6)]
 
 
 def test_past_is_not_printed(trainer: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A Keras model with tables on real parameter servers: as one worker alone, and with the rows pulled ahead."""
+"""A Keras model with tables on real parameter servers: as one worker alone, and with prefetched rows."""
 
 from collections.abc import Callable
 from typing import Any

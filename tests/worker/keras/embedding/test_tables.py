@@ -1,8 +1,7 @@
-"""A Keras model whose embeddings have tables, in the hands of its trainer: gradients of rows, steps, checkpoints."""
+"""A Keras model whose embeddings have tables, and its trainer: gradients of rows, steps, checkpoints."""
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,11 @@ import pytest
 import tensorflow as tf
 
 import elasticdl.keras
-from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, write_manifest
 from elasticdl.ps.embedding.lookups import Lookups
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.keras.trainer import KerasTrainer
-from elasticdl.worker.model.model_store import LocalModel, restore, save
+from elasticdl.worker.model.model_store import LocalModel
 from elasticdl.worker.trainer import Batch, Shard
 
 layers = tf.keras.layers
@@ -151,59 +148,3 @@ def test_a_model_of_nothing_but_tables_follows_its_schedule(
     model.prepare(BATCH)
     losses = [model.train(BATCH, position=16, batches=1) for _ in range(6)]
     assert losses[0] > losses[1] > losses[2] > losses[3] == losses[4] == losses[5]
-
-
-def test_training_restored_from_checkpoint_continues_with_same_losses(
-    trainer: Callable[..., KerasTrainer], tmp_path: Path
-) -> None:
-    half = LocalModel(trainer(), restore_from="", first_step=0)
-    whole = LocalModel(trainer(), restore_from="", first_step=0)
-    losses = []
-    for model, steps in ((half, 3), (whole, 6)):
-        model.prepare(BATCH)
-        losses = [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
-    _finish(tmp_path / "version-3", *half.save(tmp_path / "version-3"))
-    second = LocalModel(trainer(), restore_from=str(tmp_path / "version-3"), first_step=3)
-    second.prepare(BATCH)
-    np.testing.assert_allclose(
-        [second.train(BATCH, position=16, batches=1) for _ in range(3)], losses[3:], rtol=1e-6
-    )
-
-
-def test_evaluation_restores_rows_and_creates_none(
-    trainer: Callable[..., KerasTrainer], tmp_path: Path
-) -> None:
-    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
-    trained.prepare(BATCH)
-    trained.train(BATCH, position=16, batches=1)
-    _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))
-    other = trainer()
-    other.build(BATCH)
-    restore(other, str(tmp_path / "version-1"))
-    np.testing.assert_array_equal(other.predict(BATCH)["output"], made.predict(BATCH)["output"])
-    other.predict(batch_of(PLACES))
-    other.evaluate(batch_of(PLACES))
-    assert made.tables.own is not None
-    assert other.tables.own is not None
-    assert other.tables.own.rows("users")[0].tolist() == made.tables.own.rows("users")[0].tolist()
-
-
-def test_two_layers_with_one_name(trainer: Callable[..., KerasTrainer]) -> None:
-    class Twice(tf.keras.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = elasticdl.keras.Embedding(4, name="ids")
-            self.second = elasticdl.keras.Embedding(4, name="ids")
-
-        def call(self, ids: Any) -> Any:
-            return tf.reduce_sum(self.first(ids) + self.second(ids), axis=[1, 2])[:, tf.newaxis]
-
-    made = trainer(Twice())
-    made.build(BATCH)
-    with pytest.raises(UserError, match="Two embedding layers have the name ids"):
-        made.tables  # noqa: B018
-
-
-def _finish(folder: Path, *files: SavedFile) -> None:
-    """What the master does when all have saved."""
-    write_manifest(folder, Manifest(step=1, files=files, attributes={}), None)

@@ -88,7 +88,7 @@ def test_not_in_order(source: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BATCHES)
-def test_batches(source: Any, name: str) -> None:
+def test_batched_feed_is_recognized(source: Any, name: str) -> None:
     assert steps_between(BATCHES[name](source), source) == FeedSteps(reaches_source=True, batched=True)
 
 

@@ -26,13 +26,13 @@ def read(make_definition: Callable[..., ModelDefinition]) -> Callable[..., list[
     return make
 
 
-def test_bytes(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
+def test_byte_records_reach_the_feed(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
     records = [b"", b"\x00\xff", "ü".encode()]
     (batch,) = read(memory_reader(records), lambda dataset, *_: dataset)
     assert batch.numpy().tolist() == records
 
 
-def test_rows(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
+def test_text_rows_reach_the_feed(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
     reader = memory_reader([["1", "é"], ["2", ""]], kind="row")
     (batch,) = read(reader, lambda dataset, *_: dataset.map(lambda row: {"a": row[0], "b": row[1]}))
     assert batch["a"].numpy().tolist() == [b"1", b"2"]
@@ -45,7 +45,7 @@ def test_rows_of_different_length(read: Callable[..., Any], memory_reader: Calla
         read(reader, lambda dataset, *_: dataset)
 
 
-def test_columns(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
+def test_typed_columns_reach_the_feed(read: Callable[..., Any], memory_reader: Callable[..., Reader]) -> None:
     rows = [
         {"id": i, "text": f"t{i}", "raw": bytes([i]), "share": None if i == 1 else i / 2} for i in range(3)
     ]

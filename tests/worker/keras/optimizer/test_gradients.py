@@ -68,7 +68,9 @@ def test_all_parameters_and_nothing_changes(trainer: Callable[..., KerasTrainer]
 
 
 @pytest.mark.parametrize("setting", ["clipnorm", "global_clipnorm", "clipvalue"])
-def test_clipping(trainer: Callable[..., KerasTrainer], setting: str) -> None:
+def test_gradients_are_clipped_by_optimizer_setting(
+    trainer: Callable[..., KerasTrainer], setting: str
+) -> None:
     plain = trainer(lambda: tf.keras.optimizers.SGD(0.1), dense)
     clipped = trainer(lambda: tf.keras.optimizers.SGD(0.1, **{setting: 0.5}), dense)
     plain.build(BATCH)

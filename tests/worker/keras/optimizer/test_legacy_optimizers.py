@@ -64,6 +64,6 @@ OTHERS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_legacy_optimizer_with_other_formula_is_rejected(name: str) -> None:
-    with pytest.raises(UserError, match=r"legacy.* computes otherwise"):
+    with pytest.raises(UserError, match=r"legacy.* computes differently"):
         KerasOptimizer(lambda: OTHERS[name](legacy), name="test").config({})
     KerasOptimizer(lambda: OTHERS[name](tf.keras.optimizers), name="test").config({})

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-import elasticdl.torch
 from elasticdl.errors import UserError
 from elasticdl.worker.definition import ModelDefinition
 from elasticdl.worker.model.model_store import Model
@@ -38,15 +37,6 @@ class Network(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.head(torch.tanh(self.body(ids.float() / 20)))
-
-
-class WithTable(Network):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = elasticdl.torch.Embedding(4, initializer={"kind": "normal", "stddev": 0.5}, name="body")
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.tanh(self.body(ids).sum(1)))
 
 
 def frozen(network: type[Network]) -> Callable[[], Network]:
@@ -107,37 +97,16 @@ def test_one_worker_does_as_pytorch_does(
     np.testing.assert_allclose(train(trainer, alone(trainer), BATCH), plainly(network), rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "network", [Network, WithTable, frozen(WithTable)], ids=["parameters", "a table", "a frozen table"]
-)
-def test_servers_do_as_one_worker_does(
+def test_layer_frozen_at_build_cannot_be_trained_by_allreduce_later(
     make: Callable[..., TorchTrainer],
-    on_servers: Callable[[TorchTrainer], Model],
-    network: Callable[[], Network],
-) -> None:
-    here, there = make(network), make(network)
-    np.testing.assert_allclose(
-        train(there, on_servers(there), BATCH), train(here, alone(here), BATCH), rtol=1e-4
-    )
-
-
-@pytest.mark.parametrize("how", ["servers", "all-reduce"])
-def test_layer_frozen_at_build_cannot_be_trained_later(
-    make: Callable[..., TorchTrainer], on_servers: Callable[[TorchTrainer], Model], how: str
 ) -> None:
     trainer = make(frozen(Network))
-    if how == "servers":
-        model = on_servers(trainer)
-        model.prepare(BATCH)
-        model.train(BATCH, position=16, batches=1)
-        model.close()
-    else:
-        trainer.accumulate(BATCH)
+    trainer.accumulate(BATCH)
     trainer._model.body.requires_grad_(True)
     with pytest.raises(
         UserError, match=r"body\.weight, body\.bias: frozen when the model was made"
     ) as caught:
-        (trainer.gradients if how == "servers" else trainer.accumulate)(BATCH)
+        trainer.accumulate(BATCH)
     assert "on_train_begin" in caught.value.hint
 
 

@@ -86,51 +86,6 @@ def test_gradients_that_were_taken_away_are_not_applied() -> None:
     np.testing.assert_allclose(rows_of(layer, ids), before - 2.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected", "weighted"),
-    [
-        ("sum", lambda r: [r[5] + r[7], r[9] + 2 * r[5]], lambda r: [r[5] + 3 * r[7], 2 * r[9] + 1.5 * r[5]]),
-        (
-            "mean",
-            lambda r: [(r[5] + r[7]) / 2, (r[9] + 2 * r[5]) / 3],
-            lambda r: [(r[5] + 3 * r[7]) / 4, (2 * r[9] + 1.5 * r[5]) / 3.5],
-        ),
-        (
-            "sqrtn",
-            lambda r: [(r[5] + r[7]) / 2**0.5, (r[9] + 2 * r[5]) / 3**0.5],
-            lambda r: [(r[5] + 3 * r[7]) / 10**0.5, (2 * r[9] + 1.5 * r[5]) / 5.25**0.5],
-        ),
-    ],
-)
-def test_bags(mode: str, expected: Any, weighted: Any) -> None:
-    layer = elasticdl.torch.EmbeddingBag(4, mode=mode, initializer="normal")
-    alone = elasticdl.torch.Embedding(4, initializer="normal")
-    rows = {number: rows_of(alone, [number])[0] for number in (5, 7, 9)}
-    bags, weights = [[5, 7], [], [9, 5, 5]], [[1.0, 3.0], [], [2.0, 1.0, 0.5]]
-    flat, flat_weights = torch.tensor([5, 7, 9, 5, 5]), torch.tensor([1.0, 3.0, 2.0, 1.0, 0.5])
-
-    def nested(parts: Any, dtype: Any) -> Any:
-        return torch.nested.nested_tensor([torch.tensor(p, dtype=dtype) for p in parts], layout=torch.jagged)
-
-    forms = [
-        (layer(bags), layer(bags, weights=weights)),
-        (
-            layer(flat, torch.tensor([0, 2, 2])),
-            layer(flat, torch.tensor([0, 2, 2]), flat_weights),
-        ),
-        (
-            layer(nested(bags, torch.int64)),
-            layer(nested(bags, torch.int64), weights=nested(weights, torch.float32)),
-        ),
-    ]
-    for plain, with_weights in forms:
-        torch.testing.assert_close(plain[[0, 2]], torch.stack(expected(rows)))
-        torch.testing.assert_close(with_weights[[0, 2]], torch.stack(weighted(rows)))
-        assert not plain[1].any()
-        assert not with_weights[1].any()
-    torch.testing.assert_close(layer(torch.tensor([[5, 7]]))[0], expected(rows)[0])
-
-
 def test_bags_learn_and_so_do_their_weights() -> None:
     layer = elasticdl.torch.EmbeddingBag(4, mode="mean", initializer="normal")
     ids, weights = torch.tensor([[1, 2], [2, 3]]), torch.ones(2, 2, requires_grad=True)
@@ -164,17 +119,6 @@ def test_nested_ids_give_nested_rows() -> None:
     torch.testing.assert_close(rows[1], layer(parts[1]))
 
 
-def test_only_training_makes_rows() -> None:
-    layer = elasticdl.torch.Embedding(4)
-    layer.eval()
-    first = layer(SPARSE)
-    with torch.no_grad():
-        layer.train()(SPARSE)
-    assert len(layer._own().tables) == 0
-    torch.testing.assert_close(layer(SPARSE), first)
-    assert len(layer._own().tables) == 20
-
-
 def test_a_state_dict_has_the_rows(tmp_path: Any) -> None:
     model = Network(elasticdl.torch.Embedding(4))
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
@@ -186,16 +130,8 @@ def test_a_state_dict_has_the_rows(tmp_path: Any) -> None:
     torch.testing.assert_close(other(SPARSE[PLACES]), model(SPARSE[PLACES]), rtol=0, atol=0)
 
 
-def test_invalid_layer_arguments_are_rejected() -> None:
+def test_bags_that_do_not_fit_are_rejected() -> None:
     bag = elasticdl.torch.EmbeddingBag(4)
-    with pytest.raises(UserError, match="mode 'max'"):
-        elasticdl.torch.EmbeddingBag(4, mode="max")
-    with pytest.raises(UserError, match="width of 0"):
-        elasticdl.torch.Embedding(0)
-    with pytest.raises(UserError, match="float32"):
-        elasticdl.torch.Embedding(4)(torch.tensor([1.5]))
-    with pytest.raises(UserError, match="initializer 'unifrom'"):
-        elasticdl.torch.Embedding(4, initializer="unifrom")
     with pytest.raises(UserError, match=r"shape \[3\]"):
         bag(torch.tensor([1, 2, 3]))
     with pytest.raises(UserError, match="Offsets"):

@@ -182,16 +182,6 @@ def test_shared_embedding_is_replaced_everywhere(make: Callable[..., TorchTraine
         torch.testing.assert_close(plain(IDS), expected)
 
 
-def test_embedding_with_other_uses_of_its_rows_is_not_moved(make: Callable[..., TorchTrainer]) -> None:
-    class Tied(Network):
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return self.large(ids).sum(1) @ self.large[0].weight.T
-
-    with pytest.raises(UserError, match=r"the embedding large.0 .* otherwise") as caught:
-        make(Tied).gradients(BATCH)
-    assert "Omit --move_embeddings_mib" in caught.value.hint
-
-
 @pytest.mark.parametrize(("kind", "plain"), [(MovedEmbedding, nn.Embedding), (MovedBag, nn.EmbeddingBag)])
 def test_moved_embedding_stays_on_its_device(kind: Any, plain: Any) -> None:
     replaced = plain(ROWS, 8, device="meta")

@@ -1,4 +1,4 @@
-"""A model with tables on real parameter servers: pushed in the background, counted when applied, pulled ahead."""
+"""A model with tables on real parameter servers: pushed in the background, counted when applied, prefetched."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -301,7 +301,7 @@ def test_values_are_pulled_every_so_many_batches(
     asynchronous: bool,
     pulls: int,
 ) -> None:
-    """`--get_model_steps`: before the first, the fourth and the seventh, and if pulled ahead, for the tenth."""
+    """`--get_model_steps`: before the first, the fourth and the seventh, and with prefetch, for the tenth."""
     model, own = served(asynchronous=asynchronous, pull_every=3)
     pull, used = model._client.pull, own.set_parameters
     pulled: list[Any] = []
@@ -329,14 +329,14 @@ def test_evaluation_reads_the_snapshot(
     given = batches(8)
     train(model, given[:4])
     for store in table_servers[0]:
-        store.master.freeze("cut-1", generation=1)
-    model.freeze("cut-1")
+        store.master.freeze("barrier-1", generation=1)
+    model.freeze("barrier-1")
     expected = own.predict(given[0])["output"]
     model.thaw()
     train(model, given[4:])
     assert not np.array_equal(own.predict(given[0])["output"], expected)
     rows = sum(store.master.status().rows for store in table_servers[0])
-    model.freeze("cut-1")
+    model.freeze("barrier-1")
     np.testing.assert_array_equal(own.predict(given[0])["output"], expected)
     own.predict(Batch(**{**vars(given[0]), "features": given[0].features + 1}))
     assert sum(store.master.status().rows for store in table_servers[0]) == rows

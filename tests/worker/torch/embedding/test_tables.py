@@ -1,7 +1,6 @@
-"""A PyTorch model whose embeddings have tables, in the hands of its trainer: gradients of rows, steps, checkpoints."""
+"""A PyTorch model whose embeddings have tables, and its trainer: gradients of rows, steps, checkpoints."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,9 @@ import torch
 from torch import nn
 
 import elasticdl.torch
-from elasticdl.errors import UserError
-from elasticdl.ps.checkpoint.checkpoint_folders import Manifest, SavedFile, write_manifest
 from elasticdl.ps.embedding.lookups import Lookups
 from elasticdl.ps.storage.local_tables import LocalTables
 from elasticdl.worker.definition import ModelDefinition
-from elasticdl.worker.model.model_store import LocalModel, restore, save
 from elasticdl.worker.torch.trainer import TorchTrainer
 from elasticdl.worker.trainer import Batch, Shard
 
@@ -62,13 +58,6 @@ def trainer(make_definition: Callable[..., ModelDefinition]) -> Callable[..., To
     return make
 
 
-def test_tables_are_no_parameters(trainer: Callable[..., TorchTrainer]) -> None:
-    made = trainer()
-    made.build(BATCH)
-    assert sorted(made.parameters().trainable) == ["out.bias", "out.weight"]
-    assert [(spec.name, spec.width) for spec in made.tables.specs] == [("embedding", 4), ("bags", 4)]
-
-
 def test_gradients_of_rows_are_those_that_pytorch_has(trainer: Callable[..., TorchTrainer]) -> None:
     made = trainer()
     made.build(BATCH)
@@ -102,62 +91,3 @@ def test_a_batch_that_is_computed_again_has_its_gradients_once(trainer: Callable
     made.gradients(BATCH)
     made.gradients(BATCH)
     np.testing.assert_array_equal(made.row_gradients()["bags"].values, once)
-
-
-def test_evaluation_makes_no_rows(trainer: Callable[..., TorchTrainer]) -> None:
-    made = trainer()
-    made.build(BATCH)
-    source = LocalTables(made.tables.specs)
-    made.tables.join(Lookups(source))
-    made.evaluate(BATCH)
-    made.predict(BATCH)
-    assert len(source) == 0
-
-
-def test_one_worker_alone_trains_its_rows_and_goes_on_from_a_checkpoint(
-    trainer: Callable[..., TorchTrainer], tmp_path: Path
-) -> None:
-    """The same losses, to the bit, whether the second half of the steps is done by the same worker or by another."""
-    half = LocalModel(trainer(), restore_from="", first_step=0)
-    whole = LocalModel(trainer(), restore_from="", first_step=0)
-    losses = []
-    for model, steps in ((half, 5), (whole, 10)):
-        model.prepare(BATCH)
-        losses = [model.train(BATCH, position=16, batches=1) for _ in range(steps)]
-    _finish(tmp_path / "version-5", *half.save(tmp_path / "version-5"))
-    second = LocalModel(trainer(), restore_from=str(tmp_path / "version-5"), first_step=5)
-    second.prepare(BATCH)
-    assert [second.train(BATCH, position=16, batches=1) for _ in range(5)] == losses[5:]
-
-
-def test_evaluation_restores_rows_of_checkpoint(trainer: Callable[..., TorchTrainer], tmp_path: Path) -> None:
-    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
-    trained.prepare(BATCH)
-    trained.train(BATCH, position=16, batches=1)
-    _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))
-    other = trainer()
-    other.build(BATCH)
-    restore(other, str(tmp_path / "version-1"))
-    np.testing.assert_array_equal(other.predict(BATCH)["output"], made.predict(BATCH)["output"])
-
-
-def test_a_checkpoint_of_other_tables(trainer: Callable[..., TorchTrainer], tmp_path: Path) -> None:
-    trained = LocalModel(made := trainer(), restore_from="", first_step=0)
-    trained.prepare(BATCH)
-    _finish(tmp_path / "version-1", save(made, tmp_path / "version-1", with_optimizer=False))
-    other = trainer(elasticdl.torch.Embedding(4, name="users"), elasticdl.torch.EmbeddingBag(4, table="bags"))
-    other.build(BATCH)
-    with pytest.raises(UserError, match="table embedding is not in this model"):
-        restore(other, str(tmp_path / "version-1"))
-
-
-def test_two_layers_with_one_name(trainer: Callable[..., TorchTrainer]) -> None:
-    made = trainer(elasticdl.torch.Embedding(4, name="ids"), elasticdl.torch.EmbeddingBag(4, name="ids"))
-    made.build(BATCH)
-    with pytest.raises(UserError, match="Two embedding layers have the name ids"):
-        made.tables  # noqa: B018
-
-
-def _finish(folder: Path, *files: SavedFile) -> None:
-    """What the master does when all have saved."""
-    write_manifest(folder, Manifest(step=1, files=files, attributes={}), None)

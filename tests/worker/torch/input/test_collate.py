@@ -80,6 +80,6 @@ def test_samples_that_do_not_fit_together(samples: list[Any], message: str) -> N
         collate(samples)
 
 
-def test_descriptions() -> None:
+def test_description_names_types_and_shapes() -> None:
     values = {"x": torch.zeros(2, 3), "y": (np.zeros(4, np.int8), 1.0)}
     assert describe(values) == "{x: float32[2, 3], y: (int8[4], float)}"

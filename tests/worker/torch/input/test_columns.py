@@ -50,7 +50,7 @@ def records(count: int) -> list[dict[str, int]]:
     return [{"x": number} for number in range(count)]
 
 
-def test_positions(memory_reader: Any) -> None:
+def test_column_batches_know_their_positions(memory_reader: Any) -> None:
     batches = batches_of(memory_reader(records(100)), 10, 20)
     assert [(b.position, b.size, b.last, b.atomic) for b in batches] == [
         (14, 4, False, False),
@@ -132,15 +132,10 @@ def test_every_sample_is_in_a_batch_or_reported_as_bad(data: st.DataObject, memo
     assert batches[-1].position == end
 
 
-@pytest.mark.parametrize(
-    "given_back",
-    [
-        lambda x: (x[:-1], x),
-        lambda x: (np.float32(1.0), x),
-        lambda x: ({"x": x, "names": np.array(["a"] * len(x))}, x),
-    ],
-)
-def test_a_feed_that_gives_something_else(given_back: Any, memory_reader: Any) -> None:
+def test_feed_of_columns_with_text_is_refused(memory_reader: Any) -> None:
+    def given_back(x: Any) -> Any:
+        return {"x": x, "names": np.array(["a"] * len(x))}, x
+
     with pytest.raises(UserError, match="was given columns of 4 records, and gives"):
         batches_of(
             memory_reader(records(8)), 0, 8, feed=lambda columns, mode, metadata: given_back(columns["x"])

@@ -33,7 +33,7 @@ def any_number(*features: Any) -> Any: ...
         (single, ["some", "text"], ((["some", "text"],), {})),
     ],
 )
-def test_arguments(forward: Any, features: Any, expected: Any) -> None:
+def test_features_become_arguments_of_forward(forward: Any, features: Any, expected: Any) -> None:
     assert ModelInputs(forward).arguments(features) == expected
 
 
