@@ -7,9 +7,10 @@
 // The index is an open-addressing table of four bytes an entry: eight bits of the id's hash, so that a wrong row is
 // hardly ever looked at, and the row's number. It is between 75 and 88 % full and grows by a sixth, from the rows.
 //
-// A bucket can be read as it was when its table was frozen (`Claim`), by any number of readers. Nothing is copied at
-// first. A chunk is copied before its next change if a claim needs it, and so is other changing state: the index if
-// rows are removed, which renumbers rows, and the pending ids.
+// A bucket can be read as it was when its table was frozen (`Claim`), by any number of readers. A freeze copies nothing.
+// A row is copied before its first change after a freeze, if a claim needs it: batches touch rows all over a table, so
+// copying whole chunks would copy thirty times as much. Other changing state is copied too: the index if rows are
+// removed, which renumbers rows, and the pending ids.
 
 #pragma once
 
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -140,10 +142,10 @@ class Sightings {
   Budget* budget_ = nullptr;
 };
 
-// The allocators of a table's chunks and indexes. Chunks that are kept for claims have their own: when the last of them
-// is released, their memory is free at once.
+// The allocators of a table's chunks and indexes. Rows that are kept for claims have their own: when the last of them is
+// released, their memory is free at once.
 struct Memory {
-  Memory(std::size_t chunk, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(chunk, budget) {}
+  Memory(std::size_t chunk, std::size_t row, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(row, budget) {}
 
   Slabs rows, copies;
   Shelves indexes;
@@ -162,6 +164,9 @@ struct Claim {
   std::shared_ptr<const Zeros> index = nullptr;          // nullptr: still the bucket's own
   std::shared_ptr<const Sightings> sightings = nullptr;  // the same
 };
+
+// Rows as they were at a freeze, by their number and the last freeze that saw them so.
+using KeptRows = std::map<std::pair<std::uint32_t, std::uint32_t>, char*>;
 
 class Bucket {
  public:
@@ -209,8 +214,11 @@ class Bucket {
   // Must be called before a row is changed.
   void touch(std::uint32_t number, const Freezes& freezes, Memory& memory, std::size_t bytes) {
     Chunk& chunk = chunks_[number >> shift_];
-    if (chunk.written != freezes.count) touch_chunk(number >> shift_, freezes, memory, bytes);
-    chunk.changed |= std::uint32_t(1) << place(number);
+    const std::uint32_t bit = std::uint32_t(1) << place(number);
+    if (chunk.written != freezes.count) note_change(number >> shift_, freezes);
+    if (!(chunk.saved & bit)) save_row(number, freezes, memory, bytes);
+    chunk.saved |= bit;
+    chunk.changed |= bit;
   }
 
   // Reserves room for rows of an empty bucket: its index is allocated once, and not again and again as it grows.
@@ -231,7 +239,7 @@ class Bucket {
       if (!fresh) return kNone;
       // Grows by an eighth, since a vector by itself would double.
       if (chunks_.size() == chunks_.capacity()) chunks_.reserve(chunks_.size() + chunks_.size() / 8 + 4);
-      chunks_.push_back(Chunk{fresh, freezes.count, 0});
+      chunks_.push_back(Chunk{{freezes.count, 0}, fresh, 0});
     }
     touch(rows_, freezes, memory, layout.bytes());
     layout.set_id(row(rows_, layout.bytes()), id);
@@ -262,7 +270,7 @@ class Bucket {
     const std::uint32_t removed = rows_ - kept;
     if (!removed) return 0;
     rows_ = kept;
-    while (chunks_.size() << shift_ >= std::size_t(kept) + chunk_rows()) drop_last_chunk(freezes, memory);
+    while (chunks_.size() << shift_ >= std::size_t(kept) + chunk_rows()) drop_last_chunk(freezes, memory, bytes);
     chunks_.shrink_to_fit();
     if (forgotten_.size() > rows_ / kForgottenShare + kForgottenAnyway) reset(freezes);
     const bool is_claimed = leave_index_to_claims();
@@ -311,18 +319,33 @@ class Bucket {
     throw std::invalid_argument("this copy-on-write snapshot has been released");
   }
 
-  void release(std::uint32_t freeze) {
+  // Returns the rows that no claim needs any more: the caller gives them back, without the lock of the bucket.
+  KeptRows release(std::uint32_t freeze) {
     claims_.erase(std::remove_if(claims_.begin(), claims_.end(), [&](const Claim& each) { return each.freeze == freeze; }),
                   claims_.end());
-    for (auto each = kept_.begin(); each != kept_.end();) {
-      const auto [chunk, until] = each->first;
-      if (is_wanted(chunk, each->second.chunk.written, until)) {
-        ++each;
-      } else {
-        each->second.home->give(each->second.chunk.rows);
-        each = kept_.erase(each);
-      }
+    KeptRows unused;
+    if (claims_.empty()) {
+      kept_chunks_.clear();
+      unused.swap(kept_rows_);
+      return unused;
     }
+    for (auto each = kept_chunks_.begin(); each != kept_chunks_.end();) {
+      const auto [chunk, until] = each->first;
+      each = is_wanted(chunk, each->second.written, until) ? std::next(each) : kept_chunks_.erase(each);
+    }
+    // A claim reads the earliest copy of a row that is not older than its freeze.
+    std::uint32_t number = kNone, before = 0;
+    for (auto each = kept_rows_.begin(); each != kept_rows_.end();) {
+      const auto copy = each++;
+      const std::uint32_t until = copy->first.second, after = copy->first.first == number ? before : 0;
+      number = copy->first.first;
+      before = until;
+      const bool is_read = std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) {
+        return after < claim.freeze && claim.freeze <= until && number < claim.rows;
+      });
+      if (!is_read) unused.insert(kept_rows_.extract(copy));
+    }
+    return unused;
   }
 
   std::uint32_t find(std::int64_t id, std::uint64_t hash, const Claim& claim, const Layout& layout) const {
@@ -332,12 +355,13 @@ class Bucket {
   }
 
   const char* row(std::uint32_t number, const Claim& claim, std::size_t bytes) const {
-    return chunk_of(number >> shift_, claim.freeze).rows + place(number) * bytes;
+    const auto found = kept_rows_.lower_bound({number, claim.freeze});
+    return found != kept_rows_.end() && found->first.first == number ? found->second : row(number, bytes);
   }
 
   // Whether the row may have changed between an earlier freeze and the claim's.
   bool has_changed(std::uint32_t number, const Claim& claim, std::uint32_t since, const Freezes& freezes) const {
-    const Chunk& chunk = chunk_of(number >> shift_, claim.freeze);
+    const Changes& chunk = changes_of(number >> shift_, claim.freeze);
     if (chunk.written < since) return false;
     // Bits are those since the last mark before the chunk was written, which must not be later than the requested one.
     const bool too_late = since < freezes.mark_before || (since < freezes.mark && freezes.mark <= chunk.written);
@@ -368,21 +392,21 @@ class Bucket {
   // Of a row in its chunk.
   std::uint32_t place(std::uint32_t number) const { return number & (chunk_rows() - 1); }
 
-  struct Chunk {
-    char* rows;
+  // Of a chunk.
+  struct Changes {
     std::uint32_t written;  // how many freezes there were when it was last changed
     std::uint32_t changed;  // a bit a row: since the last mark before that
+  };
+
+  struct Chunk : Changes {
+    char* rows;
+    std::uint32_t saved;  // a bit a row: changed since freeze `written`, so that a copy is there if a claim needs one
   };
 
   // A row that was removed after so many freezes.
   struct Forgotten {
     std::int64_t id;
     std::uint32_t after;
-  };
-
-  struct Kept {
-    Chunk chunk;
-    Slabs* home;
   };
 
   // -- the index ---------------------------------------------------------------------------------------------------
@@ -452,33 +476,40 @@ class Bucket {
     });
   }
 
-  const Chunk& chunk_of(std::uint32_t chunk, std::uint32_t freeze) const {
-    auto found = kept_.lower_bound({chunk, freeze});
-    const bool is_kept = found != kept_.end() && found->first.first == chunk && found->second.chunk.written < freeze;
-    return is_kept ? found->second.chunk : chunks_[chunk];
+  const Changes& changes_of(std::uint32_t chunk, std::uint32_t freeze) const {
+    auto found = kept_chunks_.lower_bound({chunk, freeze});
+    const bool is_kept = found != kept_chunks_.end() && found->first.first == chunk && found->second.written < freeze;
+    return is_kept ? found->second : chunks_[chunk];
   }
 
-  void touch_chunk(std::uint32_t which, const Freezes& freezes, Memory& memory, std::size_t bytes) {
+  // Before the first change of a chunk after a freeze.
+  void note_change(std::uint32_t which, const Freezes& freezes) {
     Chunk& chunk = chunks_[which];
-    if (is_wanted(which, chunk.written, freezes.count)) {
-      Chunk copy = chunk;
-      copy.rows = memory.copies.take(true);
-      if (!copy.rows) throw std::bad_alloc();
-      std::memcpy(copy.rows, chunk.rows, bytes << shift_);
-      kept_.emplace(std::make_pair(which, freezes.count), Kept{copy, &memory.copies});
-    }
+    if (is_wanted(which, chunk.written, freezes.count)) kept_chunks_.emplace(std::make_pair(which, freezes.count), chunk);
     if (chunk.written < freezes.mark) chunk.changed = 0;
     chunk.written = freezes.count;
+    chunk.saved = 0;
   }
 
-  void drop_last_chunk(const Freezes& freezes, Memory& memory) {
+  // Before the first change of a row after a freeze.
+  void save_row(std::uint32_t number, const Freezes& freezes, Memory& memory, std::size_t bytes) {
+    const bool is_needed = std::any_of(claims_.begin(), claims_.end(), [&](const Claim& claim) {
+      if (number >= claim.rows) return false;
+      const auto found = kept_rows_.lower_bound({number, claim.freeze});
+      return found == kept_rows_.end() || found->first.first != number;
+    });
+    if (!is_needed) return;
+    char* copy = memory.copies.take(true);
+    if (!copy) throw std::bad_alloc();
+    std::memcpy(copy, row(number, bytes), bytes);
+    kept_rows_.emplace(std::make_pair(number, freezes.count), copy);
+  }
+
+  void drop_last_chunk(const Freezes& freezes, Memory& memory, std::size_t bytes) {
     const std::uint32_t which = std::uint32_t(chunks_.size() - 1);
-    const Chunk chunk = chunks_.back();
+    for (std::uint32_t place = 0; place < chunk_rows(); ++place) touch((which << shift_) + place, freezes, memory, bytes);
+    memory.rows.give(chunks_.back().rows);
     chunks_.pop_back();
-    if (is_wanted(which, chunk.written, freezes.count))
-      kept_.emplace(std::make_pair(which, freezes.count), Kept{chunk, &memory.rows});
-    else
-      memory.rows.give(chunk.rows);
   }
 
   // Before the first mark no difference is requested, nor is one from before the last mark but one.
@@ -506,8 +537,9 @@ class Bucket {
   std::vector<Chunk> chunks_;
   std::unique_ptr<Sightings> sightings_ = std::make_unique<Sightings>();
   std::vector<Claim> claims_;
-  // Chunks as they were, by number and the last freeze that saw them so.
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Kept> kept_;
+  // What was known of the changes of chunks, by number and the last freeze that saw them so.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Changes> kept_chunks_;
+  KeptRows kept_rows_;
 };
 
 }  // namespace elasticdl

@@ -167,7 +167,7 @@ class Table {
         admit_after_(admit_after),
         budget_(std::move(budget)),
         layout_{width, rule_->slot_names().size(), rule_->counts_steps(), tracks_seen},
-        memory_(layout_.chunk_bytes(), budget_),
+        memory_(layout_.chunk_bytes(), layout_.bytes(), budget_),
         buckets_(buckets) {
     if (!width) throw std::invalid_argument("a row needs a width");
     if (!buckets || buckets > kMostBuckets) throw std::invalid_argument("from 1 to 65536 buckets");
@@ -400,8 +400,12 @@ class Table {
   // Releases a bucket of a copy-on-write snapshot.
   void release(std::uint32_t which, std::uint32_t freeze) {
     Bucket& bucket = at(which);
-    std::lock_guard<Lock> lock(mutex_of(which));
-    bucket.release(freeze);
+    KeptRows unused;
+    {
+      std::lock_guard<Lock> lock(mutex_of(which));
+      unused = bucket.release(freeze);
+    }
+    for (const auto& [row, copy] : unused) memory_.copies.give(copy);
   }
 
   // Returns one of so many parts of a bucket.

@@ -130,6 +130,9 @@ class Master:
         self.tracing = Tracing.of(spec, run=self.run_id, folder=folder)
         self._sinks: tuple[ScalarSink, ...] = (self._events, self.tracking)
         # Joined and desired, as last recorded.
+        # Workers that have joined, counted after each reconciliation: counting them for each report of thousands of
+        # workers would take most of the master's time.
+        self._ready_workers = 0
         self._recorded_workers: tuple[int, int] | None = None
 
     # -- commands --------------------------------------------------------------------------------------------
@@ -244,7 +247,7 @@ class Master:
                 {
                     "loss": loss,
                     "samples_per_second": self.rate.per_second(self.clock()),
-                    "workers": self._joined_workers(),
+                    "workers": self._ready_workers,
                 },
             )
 
@@ -277,12 +280,12 @@ class Master:
                 # A plot with a gap is no reason to end a job. A disk without room is reported by the journal.
                 log.warning("%s", error)
 
-    def _joined_workers(self) -> int:
-        return sum(node.joined for node in self.state.roster.alive("worker"))
-
-    def _record_resize(self) -> None:
-        """Records the number of workers when it changes, also while no loss is reported."""
-        workers = self._joined_workers(), self.state.roster.targets.get("worker", 0)
+    def _count_workers(self) -> None:
+        """Counts the workers, and records their number when it changes, also while no loss is reported."""
+        self._ready_workers = sum(node.joined for node in self.state.roster.alive("worker"))
+        if not (self.tracking or self.tracing):
+            return
+        workers = self._ready_workers, self.state.roster.targets.get("worker", 0)
         self.tracing.observe_workers(*workers, step=self.state.ledger.steps)
         if workers != self._recorded_workers:
             self._recorded_workers = workers
@@ -327,8 +330,7 @@ class Master:
                 if self.state.outcome:
                     break
                 await self.reconcile()
-                if self.tracking or self.tracing:
-                    self._record_resize()
+                self._count_workers()
                 if not self.state.outcome:
                     await self.changed.wait(5.0)
             await self.supervisor.terminate_nodes()
