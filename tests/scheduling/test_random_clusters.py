@@ -104,10 +104,15 @@ def _job(rng: random.Random, number: int, *, gpu: bool) -> JobDemand:
 def _cluster(seed: int) -> ClusterState:
     """A cluster in the middle of its life: planned for some jobs, then changed by arrivals, failures and others."""
     rng = random.Random(seed)
+    are_limited = rng.random() < 0.4
     nodes = tuple(
         Machine(
             name=f"m{number}",
-            allocatable={"cpu": rng.choice((4, 12, 28)), "gpu": rng.choice((0, 4))},
+            allocatable={
+                "cpu": rng.choice((4, 12, 28)),
+                "gpu": rng.choice((0, 4)),
+                **({"pods": rng.choice((2, 5, 110))} if are_limited and rng.random() < 0.8 else {}),
+            },
             is_revocable=rng.random() < 0.3,
         )
         for number in range(rng.randrange(0, 9))
