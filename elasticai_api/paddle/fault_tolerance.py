@@ -31,6 +31,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,17 +73,22 @@ class FaultTolerantTrainer:
         self._folder = Path(folder)
         if not service.ledger_id:
             raise ShardError(
-                "FaultTolerantTrainer needs the job's token: without it a trainer that was replaced cannot be kept from "
-                f"adding its shard a second time. The token is in the file that {PodEnv.TOKEN_FILE} names."
+                "FaultTolerantTrainer needs the job's token: without it a trainer that was replaced cannot be kept "
+                f"from adding its shard a second time. The token is in the file that {PodEnv.TOKEN_FILE} names."
             )
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._fence = ShardFence(self._folder, service.ledger_id)
+        # In the names of files: trainers of several machines may have the same process id.
+        self._writer = uuid.uuid4().hex[:12]
+        self._fence = ShardFence(self._folder, service.ledger_id, writer=self._writer)
         # That of the state that the model goes on from; the model's own values then.
         self._version = 0
         self._base: dict[str, Any] = {}
         # What this trainer has added to the state and reported since.
         self._reported: list[Span] = []
         with self._locked():
+            # Of trainers that were killed while they wrote.
+            for left in self._folder.glob("*.new"):
+                left.unlink()
             state = self._read()
             if state is not None:
                 self._load(state)
@@ -265,7 +271,7 @@ class FaultTolerantTrainer:
         """Whole or not at all: the process may be killed while it writes. False if the state is not the one that was
         seen, because the lock was lost.
         """
-        new = self._folder / f"{_STATE}.{os.getpid()}.new"
+        new = self._folder / f"{_STATE}.{self._writer}.new"
         paddle.save(state, str(new))
         with new.open("rb") as file:
             os.fsync(file.fileno())

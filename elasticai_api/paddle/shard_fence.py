@@ -16,7 +16,6 @@ Failure modes
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -59,9 +58,11 @@ class Lease(NamedTuple):
 class ShardFence:
     """The registered leases of one ledger, in a folder that all trainers see."""
 
-    def __init__(self, folder: Path, ledger_id: str) -> None:
+    def __init__(self, folder: Path, ledger_id: str, *, writer: str) -> None:
+        """`writer`: the trainer's own word for names of files."""
         self._path = folder / _FILE
         self._ledger_id = ledger_id
+        self._writer = writer
         # Their shards are in the state and reported: no one is to add them any more.
         self._finished: set[int] = set()
 
@@ -99,6 +100,6 @@ class ShardFence:
         kept = [lease for lease in leases if lease.number not in self._finished]
         self._finished.clear()
         document = {"ledger": self._ledger_id, "leases": [[lease.number, *lease.span] for lease in kept]}
-        new = self._path.with_suffix(f".{os.getpid()}.new")
+        new = self._path.with_suffix(f".{self._writer}.new")
         new.write_text(json.dumps(document))
         new.replace(self._path)

@@ -91,7 +91,7 @@ def freeze(trainer: subprocess.Popen[str]) -> None:
 
 def replace_worker_0(job: Any) -> None:
     """As when its machine cannot be reached: the master takes it for dead, and the process may still be there."""
-    job.observe("worker-0", NodePhase.FAILED, "lost")
+    job.observe("worker-0", NodePhase.FAILED, "killed")
 
 
 @pytest.mark.parametrize("shards", [0, 2])
