@@ -216,7 +216,9 @@ def test_frozen_node_is_killed_and_the_run_goes_on(job: Path, frozen: str) -> No
         code = process.wait(timeout=DEADLINE)
     log = (job / "run.log").read_text()
     assert code == 0, log
-    assert re.findall(r"Killing node (\d): unresponsive for \d s \(its process \d+ is stopped\)", log) == ["1"]
+    assert re.findall(r"Killing node (\d): unresponsive for \d s \(its process \d+ is stopped\)", log) == [
+        "1"
+    ]
     assert log.count("Restarting node") == 1
     assert re.search(r"Restored 29 parameters from .*/output/pass-0000\d", log)
     assert sorted(_costs(log)) == list(range(6))

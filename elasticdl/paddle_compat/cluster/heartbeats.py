@@ -23,8 +23,9 @@ from elasticdl.platforms.local.process_tree import ProcessState
 
 BEAT_SECONDS = 1.0
 _STOPPED = "T"
-# A longer gap between two checks, as a part of the timeout, means that the run itself was suspended.
-_GAP = 0.5
+# A longer gap between two checks means that the run itself was suspended: a part of the timeout, and at least so long,
+# as a busy machine delays checks too.
+_GAP, _LEAST_GAP_SECONDS = 0.5, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,8 @@ class HeartbeatMonitor:
         """Takes one look at all running nodes, by number."""
         if not self.timeout_seconds:
             return []
-        if self._checked_at is not None and now - self._checked_at > _GAP * self.timeout_seconds:
+        gap = max(_GAP * self.timeout_seconds, _LEAST_GAP_SECONDS)
+        if self._checked_at is not None and now - self._checked_at > gap:
             self._beats.clear()
             self._stopped_since.clear()
         self._checked_at = now
@@ -91,15 +93,13 @@ class HeartbeatMonitor:
             self._stopped_since.setdefault(number, now)
 
     def _decide(self, number: int, seen: Observation, now: float) -> Unresponsive | None:
-        stopped = now - self._stopped_since.get(number, now)
-        if stopped >= self.timeout_seconds:
-            return Unresponsive(
-                number=number, seconds=stopped, reason=f"its process {seen.stopped} is stopped"
-            )
-        quiet = now - self._beats[number].since
-        if seen.beat is not None and quiet >= self.timeout_seconds:
-            return Unresponsive(number=number, seconds=quiet, reason="no heartbeat")
-        return None
+        since = self._stopped_since.get(number, now)
+        if seen.beat is not None:
+            since = min(since, self._beats[number].since)
+        if now - since < self.timeout_seconds:
+            return None
+        reason = "no heartbeat" if seen.stopped is None else f"its process {seen.stopped} is stopped"
+        return Unresponsive(number=number, seconds=now - since, reason=reason)
 
 
 def stopped_descendant(table: Mapping[int, ProcessState], root: int) -> int | None:

@@ -52,7 +52,7 @@ def steps(one: HeartbeatMonitor, last: float, **seen: int | None) -> list[Unresp
     """Looks every second with the same result, until a decision comes."""
     now = 0.0
     while now <= last:
-        if found := one.check({1: Observation(**seen)}, now):  # type: ignore[arg-type]
+        if found := one.check({1: Observation(**seen)}, now):
             return found
         now += 1.0
     return []
