@@ -51,6 +51,7 @@ class Inventory:
         )
         # Only machines that may take pods count as capacity.
         self.totals: Ints = self.allocatable[self.is_open].sum(axis=0)
+        self._sized = [column for name, column in self.column.items() if name != PODS]
         self._scale = np.maximum(self.totals, 1).astype(np.float64)
         if self.pods_column is not None:
             self._scale[self.pods_column] = np.inf
@@ -76,6 +77,10 @@ class Inventory:
     def has_requests(self, request: Ints) -> bool:
         """Whether a pod asks for more than to be one."""
         return int(np.count_nonzero(request)) > int(self.pods_column is not None)
+
+    def least_left(self, left: Ints) -> int:
+        """Returns the smallest amount of any resource but pods."""
+        return int(left[self._sized].min())
 
     def without_pods(self, request: Ints) -> Ints:
         """Returns what a pod requests besides being one."""

@@ -13,7 +13,9 @@ def request_text(requests: Mapping[str, int]) -> str:
     """Returns the requests of one instance, given in the planner's units. Nothing is rounded. That it is a pod goes
     without saying.
     """
-    parts = [f"{name}={_amount(name, amount)}" for name, amount in requests.items() if amount and name != PODS]
+    parts = [
+        f"{name}={_amount(name, amount)}" for name, amount in requests.items() if amount and name != PODS
+    ]
     return ", ".join(parts) or "no requests"
 
 
