@@ -41,7 +41,7 @@ import paddle
 from elasticai_api.common.constants import PodEnv
 from elasticai_api.common.shards import DataShardService
 from elasticai_api.errors import NonFiniteError, ShardError
-from elasticai_api.paddle.shard_fence import Lease, ShardFence, Span
+from elasticai_api.paddle.shard_fence import MOST_OF_OTHER_JOBS, Lease, ShardFence, Span
 from elasticai_api.proto import elasticai_api_pb2 as pb
 
 log = logging.getLogger("elasticai_api")
@@ -131,7 +131,8 @@ class FaultTolerantTrainer:
 
     def _span_of(self, shard: pb.Shard) -> Span:
         service = self._service
-        return Span(service.dataset_name, service.shard_epoch, int(shard.start), int(shard.end))
+        epoch = service.shard_epoch
+        return Span(service.ledger_id, service.dataset_name, epoch, int(shard.start), int(shard.end))
 
     def _is_in_state(self, span: Span) -> bool:
         """A trainer that died may have added it and not reported it, or not all of it."""
@@ -139,11 +140,14 @@ class FaultTolerantTrainer:
         return any(span.is_within([known]) for known in self._unreported(state))
 
     def _unreported(self, state: dict[str, Any] | None) -> list[Span]:
-        """What is in the state, and may not be known to be by the master of this job."""
-        if state is None or state.get("ledger") != self._service.ledger_id:
+        """What is in the state, and may not be known to be by the master of its job."""
+        if state is None:
             return []
-        spans = [Span(*each) for each in state["unreported"]]
-        return [span for span in spans if not span.is_within(self._reported)]
+        # Entries of earlier versions name no job.
+        spans = [Span(*each) for each in state["unreported"] if len(each) == len(Span._fields)]
+        others = [span for span in spans if span.ledger_id != self._service.ledger_id]
+        own = [span for span in spans if span.ledger_id == self._service.ledger_id]
+        return [*others[-MOST_OF_OTHER_JOBS:], *(span for span in own if not span.is_within(self._reported))]
 
     def _give_back(self, lease: Lease) -> None:
         with self._locked():
@@ -166,7 +170,6 @@ class FaultTolerantTrainer:
                     self._version = int(state["version"])
                 new = {
                     "version": 1 + (0 if state is None else self._version),
-                    "ledger": self._service.ledger_id,
                     "model": dict(self._model.state_dict()),
                     "optimizer": self._optimizer.state_dict(),
                     "unreported": [list(span) for span in (*self._unreported(state), lease.span)],

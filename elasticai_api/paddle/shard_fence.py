@@ -9,8 +9,8 @@ the lock of the folder.
 Failure modes
     Cut off between the lease and its registration: the trainer asks the master, after it has registered, whether the
     shard is still its own. A later lease of these samples is then registered later, in the place of this one.
-    A file of another job, or of none: it is as if it were empty, and so is a damaged one. Trainers then lose what they
-    have in hand, and their shards are trained again.
+    A damaged file is as if it were empty: trainers lose what they have in hand, and their shards are trained again.
+    Leases that a job has left behind say nothing to another one on the same folder, whose ledger has another name.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FILE = "leases.json"
+# So many entries that other jobs have left are kept: one of them may still run.
+MOST_OF_OTHER_JOBS = 256
 
 
 class Span(NamedTuple):
-    """Samples [start, end) of an epoch of a data set."""
+    """Samples [start, end) of an epoch of a data set, as the ledger of a job counts them."""
 
+    ledger_id: str
     dataset: str
     epoch: int
     start: int
@@ -36,14 +39,13 @@ class Span(NamedTuple):
 
     def overlaps(self, other: Span) -> bool:
         """Whether they have samples in common."""
-        same = (self.dataset, self.epoch) == (other.dataset, other.epoch)
-        return same and self.start < other.end and other.start < self.end
+        return self[:3] == other[:3] and self.start < other.end and other.start < self.end
 
     def is_within(self, spans: Iterable[Span]) -> bool:
         """Whether all of it is in some of these: a trainer may have got what another one had begun in parts."""
         start = self.start
         for other in sorted(spans):
-            if (self.dataset, self.epoch) == (other.dataset, other.epoch) and other.start <= start:
+            if self[:3] == other[:3] and other.start <= start:
                 start = max(start, other.end)
         return start >= self.end
 
@@ -56,7 +58,7 @@ class Lease(NamedTuple):
 
 
 class ShardFence:
-    """The registered leases of one ledger, in a folder that all trainers see."""
+    """The registered leases of a job, in a folder that all trainers see."""
 
     def __init__(self, folder: Path, ledger_id: str, *, writer: str) -> None:
         """`writer`: the trainer's own word for names of files."""
@@ -89,17 +91,16 @@ class ShardFence:
 
     def _read(self) -> list[Lease]:
         try:
-            document = json.loads(self._path.read_text())
-            if document["ledger"] != self._ledger_id:
-                return []
-            return [Lease(number, Span(*span)) for number, *span in document["leases"]]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return [Lease(number, Span(*span)) for number, *span in json.loads(self._path.read_text())]
+        except (FileNotFoundError, ValueError, TypeError):
             return []
 
     def _write(self, leases: list[Lease]) -> None:
-        kept = [lease for lease in leases if lease.number not in self._finished]
+        own = [lease for lease in leases if lease.span.ledger_id == self._ledger_id]
+        others = [lease for lease in leases if lease.span.ledger_id != self._ledger_id]
+        kept = [lease for lease in own if lease.number not in self._finished]
         self._finished.clear()
-        document = {"ledger": self._ledger_id, "leases": [[lease.number, *lease.span] for lease in kept]}
+        document = [[lease.number, *lease.span] for lease in (*others[-MOST_OF_OTHER_JOBS:], *kept)]
         new = self._path.with_suffix(f".{self._writer}.new")
         new.write_text(json.dumps(document))
         new.replace(self._path)

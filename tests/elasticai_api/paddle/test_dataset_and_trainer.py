@@ -167,7 +167,7 @@ def test_a_shard_that_was_added_and_not_reported_is_not_trained_again(
     assert float(model.weight) == TOTAL
     assert _left(started.service) == 0
     unreported = paddle.load(str(started.folder / "state.pdstate"))["unreported"]
-    assert [each[1:] for each in unreported] == [[1, 48, 50]]
+    assert [each[2:] for each in unreported] == [[1, 48, 50]]
     assert not list(started.folder.glob("*.new"))
 
 
@@ -178,6 +178,20 @@ def test_another_job_on_the_same_state_trains_every_sample(started: Job) -> None
             started.train(shard, model, optimizer)
         # Its shards have the numbers and the samples of those before.
         started.service = _service(num_epochs=1)
+    assert float(model.weight) == 2 * TOTAL
+
+
+def test_two_jobs_at_the_same_time_on_one_state_add_up(started: Job) -> None:
+    first, model, optimizer = started.trainer()
+    started.service = _service(num_epochs=1)
+    second, other, its_optimizer = started.trainer()
+    running = first.shards()
+    for shard in second.shards():
+        started.train(shard, other, its_optimizer)
+        if (own := next(running, None)) is not None:
+            started.train(own, model, optimizer)
+    assert next(running, None) is None
+    _, model, _ = started.trainer()
     assert float(model.weight) == 2 * TOTAL
 
 
