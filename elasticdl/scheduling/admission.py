@@ -306,12 +306,12 @@ def _lacking_when_empty(work: Workspace, run: Run) -> str:
 
 
 def _full_of_pods(work: Workspace) -> str:
-    """Names how many machines have as many pods as they take: their free resources are of no use to a job."""
+    """Says how many machines have as many pods as they take: their free resources are of no use to a job."""
     inventory = work.inventory
     if inventory.pods_column is None:
         return ""
     full = int(np.count_nonzero(inventory.is_open & (inventory.free[:, inventory.pods_column] < 1)))
-    return f"; {full} machines have as many pods as they take" if full else ""
+    return f"; machines with as many pods as they take: {full}" if full else ""
 
 
 def _note_shrunk(work: Workspace, cause: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticdl.scheduling.cluster import Changes, ClusterState, Machine, Quota
+from elasticdl.scheduling.cluster import Changes, ClusterState, Machine, PodPhase, Quota
 from elasticdl.scheduling.decisions import Admit, Hold, Plan, Reject
 from elasticdl.scheduling.demand import JobDemand
 from elasticdl.scheduling.planner import Planner, plan
@@ -57,7 +57,7 @@ def test_pods_of_others_count() -> None:
 
 
 def test_pods_that_have_ended_do_not_count() -> None:
-    ended = replace(foreign("done", "m0"), phase=type(foreign("x").phase).SUCCEEDED)
+    ended = replace(foreign("done", "m0"), phase=PodPhase.SUCCEEDED)
     found, _ = planned(state(machines(1, cpu=100, pods=2), (job("a", workers(2, 2, cpu=1)),), (ended,)))
     assert isinstance(decision(found, "a"), Admit)
 
@@ -70,7 +70,7 @@ def test_job_waits_for_pods_and_the_reason_says_so() -> None:
     assert "does not fit (2 worker of cpu=1m)" in waiting.reason
     full = (*others, foreign("more", "m0", priority=9))
     reason = decision(plan(state(machines(1, cpu=100, pods=2), after.jobs, full)), "a").reason
-    assert "; 1 machines have as many pods as they take" in reason
+    assert "; machines with as many pods as they take: 1" in reason
 
 
 def test_job_larger_than_all_limits_is_rejected() -> None:
