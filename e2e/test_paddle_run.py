@@ -210,9 +210,13 @@ def test_frozen_node_is_killed_and_the_run_goes_on(job: Path, frozen: str) -> No
         _wait_until(lambda: newest_pass(output) is not None, "the first pass", process=process, job=job)
         node = _node(process, 1)
         assert node is not None
+        processes = node.children(recursive=True)
         if frozen == "trainer":
-            node = next(each for each in node.children() if "train" in each.cmdline())
-        node.suspend()
+            processes = [each for each in processes if "train" in each.cmdline()]
+        else:
+            processes.insert(0, node)
+        for each in processes:
+            each.suspend()
         code = process.wait(timeout=DEADLINE)
     log = (job / "run.log").read_text()
     assert code == 0, log
