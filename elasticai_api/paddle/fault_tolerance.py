@@ -15,11 +15,10 @@ A trainer that was cut off (frozen, or on a machine that cannot be reached) and 
 more of a shard that was leased to another trainer (shard_fence.py), and goes on from the state without it.
 
 Failure modes
-    A trainer that dies before the state is written leaves no trace: its shard goes to another trainer. One that dies
-    between that and its report is found out by the next trainer that gets the shard: it is in the state already, and
-    only reported. A trainer that starts, whether it is the first or a hundredth, begins with the state that is there.
-    A state that is being written when the process dies is not seen. The lock of a dead process is released by the
-    system.
+    A trainer that dies before the state is written leaves no trace: its shard goes to another trainer. If it dies
+    between that and its report, the next trainer with the shard finds it in the state, and only reports it. A trainer
+    that starts, whether it is the first or a hundredth, begins with the present state. A state that is being written
+    when the process dies is not used. The system releases the lock of a dead process.
     A file server may take the lock from a machine that it cannot reach. A trainer there finds, before it replaces the
     state, that others have done so, and adds its shard to theirs.
     A trainer loses its shard before there is a state: it has nothing to go on from, and ends with `ShardError`.
@@ -83,7 +82,7 @@ class FaultTolerantTrainer:
         # That of the state that the model goes on from; the model's own values then.
         self._version = 0
         self._base: dict[str, Any] = {}
-        # What this trainer has added to the state and reported since.
+        # The samples that this trainer has added to the state and reported since.
         self._reported: list[Span] = []
         with self._locked():
             # Of trainers that were killed while they wrote.

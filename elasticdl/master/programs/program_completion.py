@@ -38,7 +38,7 @@ class ProgramCompletion:
             self._outcome.finish("succeeded")
 
     def node_ended(self, node: Node) -> None:
-        """What an end means beyond the node itself."""
+        """Applies the consequences of a node's end for the program."""
         if self._may_count_twice(node):
             for name, announcement in self._datasets.announced.items():
                 if announcement.task_type == TRAINING:
