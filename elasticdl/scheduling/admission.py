@@ -306,7 +306,7 @@ def _lacking_when_empty(work: Workspace, run: Run) -> str:
 
 
 def _full_of_pods(work: Workspace) -> str:
-    """Says how many machines have as many pods as they take: their free resources are of no use to a job."""
+    """Says how many machines have as many pods as they take: no job can use what is free there."""
     inventory = work.inventory
     if inventory.pods_column is None:
         return ""
