@@ -77,7 +77,7 @@ def random_state(jobs: int, machines: int, seed: int) -> ClusterState:
     hardware = [
         Machine(
             name=f"machine-{number:05d}",
-            allocatable={"cpu": chance.choice((16, 32, 64)) * 1000, "memory": 256 * _GIB},
+            allocatable={"cpu": chance.choice((16, 32, 64)) * 1000, "memory": 256 * _GIB, "pods": 110},
         )
         for number in range(machines)
     ]

@@ -117,14 +117,20 @@ def _run(job: Path, config_dir: str, *words: str) -> tuple[int, str]:
 
 
 def _kill_node(run: subprocess.Popen[str], number: int) -> None:
-    """The process that is this node at the moment, unless it has ended. Its trainer and its servers die with it."""
+    """Unless it has ended. Its trainer and its servers die with it."""
+    if node := _node(run, number):
+        node.kill()
+
+
+def _node(run: subprocess.Popen[str], number: int) -> psutil.Process | None:
+    """The process that is this node at the moment."""
     found = {}
     for process in psutil.Process(run.pid).children():
         with contextlib.suppress(psutil.NoSuchProcess, KeyError):
             _, node, generation = process.environ()["ELASTICDL_PADDLE_UID"].split("-")
             found[int(node), int(generation)] = process
-    if own := [each for each in found if each[0] == number]:
-        found[max(own)].kill()
+    own = [each for each in found if each[0] == number]
+    return found[max(own)] if own else None
 
 
 def _costs(log: str) -> dict[int, float]:
@@ -194,6 +200,32 @@ def test_node_killed_in_each_phase_of_an_attempt_loses_no_pass(job: Path) -> Non
         r"Saved 2 parameters in \S+/pass-0000(\d)", (output / "node_0" / "train.log").read_text()
     )
     assert saved == ["0", "1", "2"], log
+
+
+@pytest.mark.parametrize("frozen", ["node", "trainer"])
+def test_frozen_node_is_killed_and_the_run_goes_on(job: Path, frozen: str) -> None:
+    output = job / "output"
+    words = ("--heartbeat_timeout=3", "--num_passes=6", "--config_args=size=16,batch_size=100")
+    with _running(job, "recommendation", *words) as process:
+        _wait_until(lambda: newest_pass(output) is not None, "the first pass", process=process, job=job)
+        node = _node(process, 1)
+        assert node is not None
+        processes = node.children(recursive=True)
+        if frozen == "trainer":
+            processes = [each for each in processes if "train" in each.cmdline()]
+        else:
+            processes.insert(0, node)
+        for each in processes:
+            each.suspend()
+        code = process.wait(timeout=DEADLINE)
+    log = (job / "run.log").read_text()
+    assert code == 0, log
+    assert re.findall(r"Killing node (\d): unresponsive for \d s \(its process \d+ is stopped\)", log) == [
+        "1"
+    ]
+    assert log.count("Restarting node") == 1
+    assert re.search(r"Restored 29 parameters from .*/output/pass-0000\d", log)
+    assert sorted(_costs(log)) == list(range(6))
 
 
 def test_second_run_of_quick_start_continues_behind_the_first(job: Path) -> None:

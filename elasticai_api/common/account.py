@@ -34,6 +34,16 @@ class _Held:
     def left(self) -> int:
         return self.size - self.counted
 
+    def known_progress(self) -> ShardProgress:
+        """What the master may know already."""
+        done = 0 if self.task.shard.indices else self.counted
+        return ShardProgress(
+            task_id=self.task.task_id,
+            position=self.task.shard.start + done,
+            batches=self.batches,
+            ended=False,
+        )
+
     def progress(self) -> ShardProgress | None:
         """Returns the progress that is not reported yet, if any."""
         if self.void:
@@ -127,6 +137,11 @@ class HeldShards:
         for task_id in task_ids:
             if task_id in self._held:
                 self._held[task_id].void = True
+
+    def known_progress(self, task_id: int) -> ShardProgress | None:
+        """How far a shard has come, without anything new. None if it is not this worker's any more."""
+        held = self._held.get(task_id)
+        return None if held is None or held.void else held.known_progress()
 
     def drop(self, task_id: int) -> None:
         """Forgets a shard, as if it had never been fetched."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class AloneMaster(Master):
 
     def __init__(self, *, seed: int = 0) -> None:
         self._seed = seed
+        self.ledger_id = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._datasets: dict[str, _Dataset] = {}
 

@@ -101,6 +101,9 @@ class Master(ABC):
 
     # Whether a call may take time: then a thread reports progress beside the training.
     remote: bool
+    # Names the ledger in which the numbers of shards are unique; the same after a restart of the master. Empty where
+    # the master does not say which shards are lost: then no worker can be fenced.
+    ledger_id: str
 
     @abstractmethod
     def announce(self, params: DatasetParams) -> None:

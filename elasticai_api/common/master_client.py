@@ -13,6 +13,7 @@ Without either the program is alone (alone.py).
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -91,6 +92,8 @@ class MasterClient(Master):
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         # Without a token only the calls of the public package are answered.
         self._partial = token is not None
+        # A job keeps its token for as long as its ledger.
+        self.ledger_id = "" if token is None else hashlib.sha256(token.encode()).hexdigest()[:32]
         self._memory = ShardMemory()
         self._announced: dict[str, DatasetParams] = {}
         # Several threads may find at the same time that the master lost its journal; one of them recovers it.

@@ -226,6 +226,37 @@ class DataShardService:
         """The oldest shard that is not done yet; when all are, the last one."""
         return self._current
 
+    @property
+    def ledger_id(self) -> str:
+        """Names the ledger of the job, in which no two shards have the same number. Empty where no worker can be
+        fenced: at the port for programs without the job's token.
+        """
+        return self._master.ledger_id
+
+    def still_holds(self, task_id: int) -> bool:
+        """Asks the master whether a fetched shard is still this worker's, and waits for a master that is away.
+
+        A worker that was cut off and replaced finds out by it that its shards are leased to others.
+        """
+        with self._lock:
+            self._lose()
+            known = self._held.known_progress(task_id)
+        if known is None:
+            return False
+        # A report without news: the answer says whether the shard is lost.
+        self._reports.note([known])
+        self._reports.flush()
+        with self._lock:
+            self._lose()
+            return self._held.known_progress(task_id) is not None
+
+    def give_back(self, task_id: int) -> None:
+        """Gives back a fetched shard that is not trained, for another worker. No effect on one that is lost."""
+        with self._lock:
+            self._held.drop(task_id)
+        self._reports.give_back([task_id])
+        self._reports.flush()
+
     # -- reporting -------------------------------------------------------------------------------------------
 
     def report_batch_done(

@@ -126,6 +126,13 @@ def data(
 @click.option(
     "--restarts", type=click.IntRange(min=0), default=6, show_default=True, help="Failed nodes to replace."
 )
+@click.option(
+    "--heartbeat_timeout",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    help="Seconds until a frozen node is killed; 0: never.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--FLAG=VALUE]...")
 def run(
     nodes: int,
@@ -137,6 +144,7 @@ def run(
     ports_num_for_sparse: int,
     nics: str,
     restarts: int,
+    heartbeat_timeout: float,
     words: tuple[str, ...],
 ) -> int:
     """Run a job of the guide on this machine: nodes are processes.
@@ -185,7 +193,13 @@ def run(
     used = {**defaults, **given, "local": "0"}
     flags = [f"--{name}={value}" for name, value in used.items()]
     with _signals_exit():
-        return LocalRun(variables=variables, words=flags, restarts=restarts).run(used["config"])
+        run_of_nodes = LocalRun(
+            variables=variables,
+            words=flags,
+            restarts=restarts,
+            heartbeat_timeout_seconds=heartbeat_timeout,
+        )
+        return run_of_nodes.run(used["config"])
 
 
 @contextlib.contextmanager

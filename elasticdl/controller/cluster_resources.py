@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from elasticdl.controller.cluster_view import ClusterView, total_of
 from elasticdl.jobs.sections.resources import GPU
+from elasticdl.scheduling.requirements import PODS
 
 _MEGA = 1_000_000
 _CPU, _MEMORY = "cpu", "memory"
@@ -30,11 +31,11 @@ class ClusterResources:
         for pod in bound:
             left = free.get(pod.machine or "")
             if left is not None:
-                for name, amount in pod.requests.items():
+                for name, amount in (*pod.requests.items(), (PODS, 1)):
                     left[name] = left.get(name, 0) - amount
         return cls(
             node_count=len(view.machines),
-            requests=total_of(pod.requests for pod in bound),
+            requests={**total_of(pod.requests for pod in bound), PODS: len(bound)},
             limits=total_of(view.limits.get(pod.key, {}) for pod in bound),
             totals=total_of(machine.allocatable for machine in view.machines.values()),
             idle=free,

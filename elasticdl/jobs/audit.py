@@ -297,7 +297,7 @@ def render(audit: Audit) -> str:
     if audit.twice:
         lines.append(
             f"Up to {audit.twice:,} samples may count twice in the model: a worker was lost, and the parameter servers "
-            "did not say in time what they had of it."
+            "did not say what they had of it."
         )
     lines.append(_verdict(audit))
     return "\n".join(lines)

@@ -57,7 +57,7 @@ class _Queue:
 
     def serve_pod(self, pod: Pod) -> None:
         work = self._work
-        request = work.inventory.vector(pod.requests)
+        request = work.inventory.pod_vector(pod.requests)
         mask = work.inventory.mask(pod.node_selector, pod.tolerations)
         kind = (pod.priority, request.tobytes(), id(mask))
         if kind in self._hopeless:
@@ -134,7 +134,7 @@ class _Queue:
             run.rejected = True
             run.note = f"its minimum does not fit on these machines even when they are empty: {lacking}"
             return
-        run.note = f"its minimum does not fit ({run.job.minimum_text})"
+        run.note = f"its minimum does not fit ({run.job.minimum_text}){_full_of_pods(work)}"
         if self._head is None:
             self._head = run
             self._reserve(run)
@@ -298,8 +298,20 @@ def _lacking_when_empty(work: Workspace, run: Run) -> str:
             left -= count
         if left:
             fitting = group.minimum - left
-            return f"{fitting} of {group.minimum} {group} would"
+            without_limit = count_fits(free, work.inventory.without_pods(request), run.masks[group.role])
+            is_limit = without_limit.sum() >= left
+            why = ", as machines take no more pods" if is_limit else ""
+            return f"{fitting} of {group.minimum} {group} would{why}"
     return ""
+
+
+def _full_of_pods(work: Workspace) -> str:
+    """Says how many machines have as many pods as they take: no job can use what is free there."""
+    inventory = work.inventory
+    if inventory.pods_column is None:
+        return ""
+    full = int(np.count_nonzero(inventory.is_open & (inventory.free[:, inventory.pods_column] < 1)))
+    return f"; machines with as many pods as they take: {full}" if full else ""
 
 
 def _note_shrunk(work: Workspace, cause: str) -> None:

@@ -23,7 +23,8 @@ from elasticdl.scheduling.requirements import Resources, Taint, Toleration, chec
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """`allocatable` is what pods may request in total; the pods of all owners count against it.
+    """`allocatable` is what pods may request in total; the pods of all owners count against it. Under "pods" it has how
+    many pods the machine takes; without that entry there is no such limit.
 
     is_cordoned: takes no new pods, and those on it stay. is_draining: about to be removed, and its pods with it.
     is_revocable: may be taken away at any moment (spot, preemptible).

@@ -1,7 +1,8 @@
 """Machines as arrays: what is free on each, which may take which pods, and exact packing on them.
 
 Why it exists: sums over a cluster say nothing about whether a pod fits. All questions of room are answered here, per
-machine, in integers.
+machine, in integers. Where machines have a limit of pods, it is one more resource: each pod takes one. It is never a
+job's main resource, so that it does not change shares and prices.
 
 `free` may be negative: a machine that reports less than its pods request takes nothing new.
 """
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.scheduling.cluster import Machine
-from elasticdl.scheduling.requirements import Resources, TaintEffect, Toleration
+from elasticdl.scheduling.requirements import PODS, UNLIMITED_PODS, Resources, TaintEffect, Toleration
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -36,7 +37,10 @@ class Inventory:
         self.column = {name: number for number, name in enumerate(self.resources)}
         self.allocatable: Ints = np.zeros((len(self.machines), len(self.resources)), dtype=np.int64)
         for name, column in self.column.items():
-            self.allocatable[:, column] = [machine.allocatable.get(name, 0) for machine in self.machines]
+            none = UNLIMITED_PODS if name == PODS else 0
+            self.allocatable[:, column] = [machine.allocatable.get(name, none) for machine in self.machines]
+        # Where each pod takes one; None if no machine has a limit.
+        self.pods_column = self.column.get(PODS)
         self.free: Ints = self.allocatable.copy()
         self.is_open: Mask = np.array([machine.takes_pods for machine in self.machines], dtype=bool)
         # Their pods stay, although they take no new ones.
@@ -47,6 +51,10 @@ class Inventory:
         )
         # Only machines that may take pods count as capacity.
         self.totals: Ints = self.allocatable[self.is_open].sum(axis=0)
+        self._sized = [column for name, column in self.column.items() if name != PODS]
+        self._scale = np.maximum(self.totals, 1).astype(np.float64)
+        if self.pods_column is not None:
+            self._scale[self.pods_column] = np.inf
         self._masks: dict[object, Mask] = {}
         # Machines in the order in which they changed; every `_Room` remembers how far it has read.
         self._changed: list[int] = []
@@ -57,6 +65,28 @@ class Inventory:
         row = np.zeros(len(self.resources), dtype=np.int64)
         for name, quantity in requests.items():
             row[self.column[name]] = quantity
+        return row
+
+    def pod_vector(self, requests: Resources) -> Ints:
+        """Returns what one pod takes."""
+        row = self.vector(requests)
+        if self.pods_column is not None:
+            row[self.pods_column] = 1
+        return row
+
+    def has_requests(self, request: Ints) -> bool:
+        """Whether a pod asks for more than to be one."""
+        return int(np.count_nonzero(request)) > int(self.pods_column is not None)
+
+    def least_left(self, left: Ints) -> int:
+        """Returns the smallest amount of any resource but pods."""
+        return int(left[self._sized].min())
+
+    def without_pods(self, request: Ints) -> Ints:
+        """Returns what a pod requests besides being one."""
+        row = request.copy()
+        if self.pods_column is not None:
+            row[self.pods_column] = 0
         return row
 
     def mask(self, node_selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> Mask:
@@ -191,11 +221,11 @@ class Inventory:
 
     def main_resource(self, request: Ints) -> int:
         """The column of which an instance takes the largest share of the cluster."""
-        return int(np.argmax(request / np.maximum(self.totals, 1)))
+        return int(np.argmax(request / self._scale))
 
     def share(self, request: Ints) -> float:
         """The share of the cluster's main resource that one instance takes (its dominant share)."""
-        return float(np.max(request / np.maximum(self.totals, 1), initial=0.0))
+        return float(np.max(request / self._scale, initial=0.0))
 
 
 class _Room:

@@ -115,7 +115,8 @@ class Planner:
             kind = (run.request.tobytes(), id(run.mask))
             if kind not in capacity:
                 fits = count_fits(work.inventory.allocatable, run.request, run.mask)
-                capacity[kind] = int(fits.max(initial=0)) if run.request.any() else 0
+                has_requests = work.inventory.has_requests(run.request)
+                capacity[kind] = int(fits.max(initial=0)) if has_requests else 0
             run.per_machine = capacity[kind]
             model = models.get(run.key)
             if model is None:

@@ -105,7 +105,7 @@ def _release_several(work: Workspace, donors: list[Run], request: Ints, mask: Ma
     candidates = [int(machine) for machine in np.flatnonzero(fits) if int(machine) in on_machine]
     best: tuple[float, int, list[tuple[Run, int]]] | None = None
     # The machines with the most room need the fewest releases; a bounded number of them is tried.
-    candidates.sort(key=lambda machine: (-int((possible[machine] - request).min()), machine))
+    candidates.sort(key=lambda machine: (-work.inventory.least_left(possible[machine] - request), machine))
     for machine in candidates[:64]:
         releases: list[tuple[Run, int]] = []
         left = free[machine].copy()

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from elasticdl.scheduling.requirements import PODS
+
 _BINARY = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def request_text(requests: Mapping[str, int]) -> str:
-    """Returns the requests of one instance, given in the planner's units. Nothing is rounded."""
-    parts = [f"{name}={_amount(name, amount)}" for name, amount in requests.items() if amount]
+    """Returns the requests of one instance, given in the planner's units. Nothing is rounded. That it is a pod goes
+    without saying.
+    """
+    parts = [
+        f"{name}={_amount(name, amount)}" for name, amount in requests.items() if amount and name != PODS
+    ]
     return ", ".join(parts) or "no requests"
 
 

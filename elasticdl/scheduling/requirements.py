@@ -13,6 +13,10 @@ from enum import Enum
 from elasticdl.scheduling.errors import SchedulingInputError
 
 Resources = Mapping[str, int]
+# How many pods a machine takes, as Kubernetes names it. Every pod takes one, whatever else it requests.
+PODS = "pods"
+# A machine that does not say takes as many as anyone asks for.
+UNLIMITED_PODS = 2**30
 
 
 def check_resources(owner: str, field_name: str, resources: Resources) -> None:

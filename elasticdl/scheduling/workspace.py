@@ -15,6 +15,7 @@ from elasticdl.scheduling.cluster import ClusterState, Pod, Quota
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
 from elasticdl.scheduling.growth.target_sizes import SpeedTable
 from elasticdl.scheduling.inventory import Ints, Inventory, Mask, Spots
+from elasticdl.scheduling.requirements import PODS
 
 
 class Run:
@@ -29,7 +30,7 @@ class Run:
         self.maximum = self.group.maximum
         self.largest = job.largest_allowed_size
         self.requests: dict[str, Ints] = {
-            group.role: inventory.vector(group.requests) for group in job.groups
+            group.role: inventory.pod_vector(group.requests) for group in job.groups
         }
         self.masks: dict[str, Mask] = {
             group.role: inventory.mask(group.node_selector, group.tolerations) for group in job.groups
@@ -37,7 +38,7 @@ class Run:
         self.request = self.requests[self.role]
         self.mask = self.masks[self.role]
         self.share = inventory.share(self.request)
-        self.main = inventory.main_resource(self.request) if self.request.any() else 0
+        self.main = inventory.main_resource(self.request) if inventory.has_requests(self.request) else 0
         self.spots: dict[str, Spots] = {group.role: {} for group in job.groups}
         # Where the instances are in the cluster, and where they were when the current round of planning began.
         self.observed: dict[str, Spots] = {}
@@ -129,11 +130,17 @@ class QuotaLedger:
                 if name in inventory.column:
                     limit[inventory.column[name]] = quantity
             self._limit[quota.namespace] = limit
-            self._guaranteed[quota.namespace] = inventory.vector(
+            guaranteed = inventory.vector(
                 {name: quantity for name, quantity in quota.guaranteed.items() if name in inventory.column}
             )
+            self._guaranteed[quota.namespace] = guaranteed
+            if PODS not in quota.guaranteed and inventory.pods_column is not None:
+                guaranteed[inventory.pods_column] = none
         self.has_quotas = bool(self._limit)
         self._zero = np.zeros(len(inventory.resources), dtype=np.int64)
+        # A quota that does not name pods is about what they request.
+        self._nothing_guaranteed = inventory.pod_vector({}) * none
+        self._has_requests = inventory.has_requests
 
     def fork(self) -> QuotaLedger:
         copy = object.__new__(QuotaLedger)
@@ -174,14 +181,14 @@ class QuotaLedger:
             return False
         asked = amount > 0
         used = self.used.get(namespace, self._zero)
-        return bool(asked.any()) and bool(((used + amount)[asked] <= guaranteed[asked]).all())
+        return self._has_requests(amount) and bool(((used + amount)[asked] <= guaranteed[asked]).all())
 
     def is_borrowing(self, namespace: str, request: Ints) -> bool:
         """Whether the namespace uses more than its guarantee of a resource that is requested."""
         if not self.has_quotas:
             return False
         asked = request > 0
-        guaranteed = self._guaranteed.get(namespace, self._zero)
+        guaranteed = self._guaranteed.get(namespace, self._nothing_guaranteed)
         return bool((self.used.get(namespace, self._zero)[asked] > guaranteed[asked]).any())
 
 
@@ -196,6 +203,8 @@ class Workspace:
         for job in state.jobs:
             for group in job.groups:
                 names.update(group.requests)
+        if any(PODS in machine.allocatable for machine in state.machines):
+            names.add(PODS)
         self.inventory = Inventory(state.machines, sorted(names))
         self.quotas = QuotaLedger(state.quotas, self.inventory)
         self.runs = {job.key: Run(job, self.inventory) for job in sorted(state.jobs, key=lambda job: job.key)}
@@ -225,7 +234,7 @@ class Workspace:
         for (machine, requests), count in amounts.items():
             vector = vectors.get(requests)
             if vector is None:
-                vector = vectors[requests] = self.inventory.vector(dict(requests))
+                vector = vectors[requests] = self.inventory.pod_vector(dict(requests))
             self.inventory.take(machine, vector * count)
         for run in self.runs.values():
             for role, spots in run.spots.items():
@@ -274,7 +283,7 @@ class Workspace:
             elif machine is None:
                 self.foreign = [other for other in self.foreign if other.key != pod.key]
             if machine is not None:
-                self.inventory.take(machine, -self.inventory.vector(pod.requests))
+                self.inventory.take(machine, -self.inventory.pod_vector(pod.requests))
         for key in gone:
             self.runs.pop(key, None)
             touched.pop(key, None)
@@ -292,7 +301,7 @@ class Workspace:
             machine = self._register(pod)
             run = self.runs.get(pod.job_key) if pod.job_key is not None else None
             if machine is not None:
-                self.inventory.take(machine, self.inventory.vector(pod.requests))
+                self.inventory.take(machine, self.inventory.pod_vector(pod.requests))
                 if run is not None and pod.role is not None and pod.role in run.pods:
                     self.quotas.change(run.job.namespace, run.requests[pod.role])
             if run is not None:

@@ -16,13 +16,13 @@ from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota
 from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGroup
 from elasticdl.scheduling.errors import SchedulingInputError
-from elasticdl.scheduling.requirements import Taint, TaintEffect
+from elasticdl.scheduling.requirements import PODS, Taint, TaintEffect
 from elasticdl.simulator.inputs import entry, items, load_yaml, quantity
 from elasticdl.simulator.traces import Row
 from elasticdl.simulator.workload import CPU, GPU, MEMORY, parse_machines
 
 _TOP = ("nodes", "machines", "jobs", "pods", "quotas")
-_MACHINE = ("name", "count", "cpu", "memory", "gpu", "labels", "taints", "ready", "cordoned")
+_MACHINE = ("name", "count", "cpu", "memory", "gpu", "pods", "labels", "taints", "ready", "cordoned")
 _JOB = (
     "name", "namespace", "priority", "weight", "age", "groups", "running", "measured", "work_total", "work_done",
     "resize_cost", "largest_size",
@@ -119,10 +119,13 @@ def _machines(path: Path, values: Any) -> list[Machine]:
             raise UserError(
                 f"{row.where}: {text!r} is no taint.", hint="Write key=value:NoSchedule."
             ) from None
+    allocatable = _resources(row)
+    if row.has("pods"):
+        allocatable[PODS] = row.count("pods")
     return [
         Machine(
             name=name if count == 1 else f"{name}-{number}",
-            allocatable=_resources(row),
+            allocatable=allocatable,
             labels=_texts(values.get("labels"), row.where),
             taints=tuple(taints),
             is_ready=values.get("ready", True) is not False,

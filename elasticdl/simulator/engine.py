@@ -103,6 +103,7 @@ class Simulation:
                 f"Workload {workload.name}: the cluster has no machines.",
                 hint="Add machines, or use --nodes.",
             )
+        workload = workload.with_requested_pods()
         self._workload = workload
         self._policy = policy
         self._rules = workload.rules

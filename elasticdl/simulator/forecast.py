@@ -17,6 +17,7 @@ import numpy as np
 from elasticdl.scheduling.cluster import ClusterState, Machine
 from elasticdl.scheduling.demand import JobDemand, Observation, Progress
 from elasticdl.scheduling.growth.speed import SpeedModel, fit_speed, goodputs
+from elasticdl.scheduling.requirements import PODS
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies.elasticdl import PlannerPolicy
 from elasticdl.simulator.run_result import JobResult, RunResult
@@ -208,6 +209,7 @@ def _others(state: ClusterState) -> tuple[tuple[Machine, ...], tuple[Service, ..
         used = held.setdefault(pod.machine, {})
         for key, value in pod.requests.items():
             used[key] = used.get(key, 0) + value
+        used[PODS] = used.get(PODS, 0) + 1
     machines = tuple(
         replace(
             machine,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from elasticdl.errors import UserError
 from elasticdl.scheduling.cluster import Machine, Quota
 from elasticdl.scheduling.demand import RoleGroup
+from elasticdl.scheduling.requirements import PODS, UNLIMITED_PODS
 from elasticdl.simulator.work import Work
 
 CPU = "cpu"
@@ -121,6 +122,31 @@ class Workload:
             for job in self.jobs
         )
         return replace(self, jobs=jobs)
+
+    def with_requested_pods(self) -> Workload:
+        """Returns the workload with pods as one more resource that each instance requests one of, if any machine has a
+        limit of them.
+        """
+        if not any(PODS in machine.allocatable for machine in self.machines):
+            return self
+        limited = {PODS: UNLIMITED_PODS}
+        one = {PODS: 1}
+        return replace(
+            self,
+            machines=tuple(
+                replace(machine, allocatable={**limited, **machine.allocatable}) for machine in self.machines
+            ),
+            jobs=tuple(
+                replace(
+                    job,
+                    groups=tuple(replace(group, requests={**group.requests, **one}) for group in job.groups),
+                )
+                for job in self.jobs
+            ),
+            services=tuple(
+                replace(service, requests={**service.requests, **one}) for service in self.services
+            ),
+        )
 
     def with_machines(self, machines: tuple[Machine, ...]) -> Workload:
         return replace(self, machines=machines)

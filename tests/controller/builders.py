@@ -18,13 +18,15 @@ NOW = 1_700_000_000.0
 Document = dict[str, Any]
 
 
-def node(name: str, *, cpu: str = "4", memory: str = "8Gi", ready: bool = True) -> Document:
+def node(
+    name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", ready: bool = True
+) -> Document:
     return {
         "kind": "Node",
         "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
         "spec": {},
         "status": {
-            "allocatable": {"cpu": cpu, "memory": memory},
+            "allocatable": {"cpu": cpu, "memory": memory, "pods": pods},
             "conditions": [{"type": "Ready", "status": str(ready)}],
         },
     }

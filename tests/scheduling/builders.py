@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, Quota
 from elasticdl.scheduling.decisions import Decision, Plan
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
+from elasticdl.scheduling.requirements import PODS
 
 NOW = 1000.0
 
@@ -67,11 +68,13 @@ def sizes(plan: Plan) -> dict[str, int]:
 
 
 def overcommitted(after: ClusterState) -> list[str]:
-    """Machines whose pods request more than they have, with the amounts."""
+    """Machines whose pods request more than they have, with the amounts; and those with too many pods."""
     used: dict[str, dict[str, int]] = {machine.name: {} for machine in after.machines}
+    limits = {machine.name: machine.allocatable for machine in after.machines}
     for pod in after.pods:
         if pod.machine in used and pod.occupies_resources:
-            for name, quantity in pod.requests.items():
+            limited = PODS in limits[pod.machine]
+            for name, quantity in (*pod.requests.items(), *([(PODS, 1)] if limited else [])):
                 used[pod.machine][name] = used[pod.machine].get(name, 0) + quantity
     return [
         f"{machine.name}: {name} {quantity} > {machine.allocatable.get(name, 0)}"

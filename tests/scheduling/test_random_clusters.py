@@ -23,6 +23,7 @@ from elasticdl.scheduling.inventory import Inventory
 from elasticdl.scheduling.planner import plan
 from elasticdl.scheduling.planner_settings import PlannerSettings
 from elasticdl.scheduling.projection import apply_plan
+from elasticdl.scheduling.requirements import PODS
 from tests.random_histories import histories
 from tests.scheduling.builders import foreign, overcommitted, state
 
@@ -104,10 +105,15 @@ def _job(rng: random.Random, number: int, *, gpu: bool) -> JobDemand:
 def _cluster(seed: int) -> ClusterState:
     """A cluster in the middle of its life: planned for some jobs, then changed by arrivals, failures and others."""
     rng = random.Random(seed)
+    are_limited = rng.random() < 0.4
     nodes = tuple(
         Machine(
             name=f"m{number}",
-            allocatable={"cpu": rng.choice((4, 12, 28)), "gpu": rng.choice((0, 4))},
+            allocatable={
+                "cpu": rng.choice((4, 12, 28)),
+                "gpu": rng.choice((0, 4)),
+                **({PODS: rng.choice((2, 5, 110))} if are_limited and rng.random() < 0.8 else {}),
+            },
             is_revocable=rng.random() < 0.3,
         )
         for number in range(rng.randrange(0, 9))
@@ -212,7 +218,7 @@ def test_jobs_of_unknown_speed_leave_no_room_that_they_could_use(cluster: Cluste
         group = job.elastic_group
         if item.size == 0 or job.batch is not None or item.size >= group.maximum:
             continue
-        request = free.vector(group.requests)
+        request = free.pod_vector(group.requests)
         mask = free.mask(group.node_selector, group.tolerations)
         assert free.pack(request, mask, 1) is None, f"{job.key} could grow"
 
@@ -232,7 +238,7 @@ def test_no_job_waits_while_one_of_lower_priority_has_more_than_its_minimum_in_i
             continue
         if "head of the queue" in item.reason and "reservation" not in item.reason:
             continue
-        request = free.vector(job.groups[0].requests)
+        request = free.pod_vector(job.groups[0].requests)
         mask = free.mask({}, ())
         assert free.pack(request, mask, 1) is None
         for other in result.decisions:
@@ -240,7 +246,7 @@ def test_no_job_waits_while_one_of_lower_priority_has_more_than_its_minimum_in_i
                 continue
             surplus = other.size - jobs[other.job].elastic_group.minimum
             role = jobs[other.job].elastic_group.role
-            given_back = free.vector(jobs[other.job].elastic_group.requests)
+            given_back = free.pod_vector(jobs[other.job].elastic_group.requests)
             for machine, count in other.placement[role].items():
                 row = free.index[machine]
                 room = free.free[row] + given_back * min(surplus, count)
@@ -291,8 +297,8 @@ def test_machines_that_take_no_pods_get_no_new_instances(cluster: ClusterState) 
 
 
 def _free(after: ClusterState) -> Inventory:
-    inventory = Inventory(after.machines, ["cpu", "gpu"])
+    inventory = Inventory(after.machines, ["cpu", "gpu", PODS])
     for pod in after.pods:
         if pod.machine in inventory.index and pod.occupies_resources:
-            inventory.take(inventory.index[pod.machine], inventory.vector(pod.requests))
+            inventory.take(inventory.index[pod.machine], inventory.pod_vector(pod.requests))
     return inventory

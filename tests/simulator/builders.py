@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.scheduling.cluster import Machine
 from elasticdl.scheduling.demand import RoleGroup
+from elasticdl.scheduling.requirements import PODS
 from elasticdl.simulator.engine import Simulation
 from elasticdl.simulator.policies import make_policy
 from elasticdl.simulator.run_result import JobResult, RunResult
@@ -11,8 +12,9 @@ from elasticdl.simulator.work import LinearWork
 from elasticdl.simulator.workload import CPU, Rules, Service, Workload, WorkloadJob
 
 
-def machines(count: int, cpus: int) -> tuple[Machine, ...]:
-    return tuple(Machine(name=f"m{n}", allocatable={CPU: cpus * 1000}) for n in range(count))
+def machines(count: int, cpus: int, **limits: int) -> tuple[Machine, ...]:
+    allocatable = {CPU: cpus * 1000, **limits}
+    return tuple(Machine(name=f"m{n}", allocatable=allocatable) for n in range(count))
 
 
 def job(
@@ -48,6 +50,7 @@ def run(
     *,
     count: int = 2,
     cpus: int = 4,
+    pods: int | None = None,
     rules: Rules | None = None,
     services: tuple[Service, ...] = (),
     horizon: float | None = None,
@@ -55,7 +58,7 @@ def run(
 ) -> RunResult:
     workload = Workload(
         name="test",
-        machines=machines(count, cpus),
+        machines=machines(count, cpus, **({} if pods is None else {PODS: pods})),
         jobs=tuple(jobs),
         services=services,
         rules=rules or Rules(interval=10.0, reacts=True, reaction=0.0, resize_cost=0.0),

@@ -13,7 +13,7 @@ from elasticdl.simulator.cluster_file import read_cluster, read_job
 CLUSTER = """\
 machines:
   - {name: node, count: 2, cpu: 16, memory: 64Gi, labels: {zone: a}, taints: ["gpu=yes:NoSchedule"]}
-  - {name: spare, cpu: 8, cordoned: true}
+  - {name: spare, cpu: 8, pods: 30, cordoned: true}
 jobs:
   - name: clicks
     age: 600
@@ -46,6 +46,7 @@ def test_cluster_file_describes_machines_jobs_and_pods(tmp_path: Path) -> None:
     assert [machine.name for machine in state.machines] == ["node-0", "node-1", "spare"]
     assert state.machines[0].taints[0].key == "gpu"
     assert state.machines[2].is_cordoned
+    assert [machine.allocatable.get("pods") for machine in state.machines] == [None, None, 30]
     (job,) = state.jobs
     assert (job.submitted_at_seconds, job.progress.work_done, job.largest_run_size) == (-600, 250, 3)
     assert job.observations[0].step_seconds == pytest.approx(3 / 12)

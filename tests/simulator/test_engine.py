@@ -54,6 +54,23 @@ def test_no_policy_uses_more_than_there_is(policy: str) -> None:
     assert result.samples
 
 
+@pytest.mark.parametrize("policy", ["elasticdl", "edl", "fifo", "static"])
+def test_limit_of_pods_limits_the_size(policy: str) -> None:
+    # The service takes one of the four places.
+    service = Service(name="web", requests={CPU: 1000}, targets=((0.0, 1),))
+    jobs = [job("a", low=3, high=3, work=90), job("b", at=1, low=3, high=3, work=90)]
+    result = run(jobs, policy, count=1, cpus=50, pods=4, services=(service,), horizon=500.0)
+    assert of(result, "a").completed_at == pytest.approx(30, abs=11)
+    started = of(result, "b").started_at
+    assert started is not None
+    assert started >= 30
+
+
+def test_job_with_more_pods_than_the_machines_take_is_reported() -> None:
+    result = run([job("a", low=5, high=5)], "elasticdl", count=2, cpus=50, pods=2)
+    assert "the empty machines hold 4" in of(result, "a").rejected
+
+
 @pytest.mark.parametrize("policy", ["elasticdl", "edl", "fifo", "static", "tiresias"])
 def test_same_seed_gives_the_same_result(policy: str) -> None:
     jobs = [job(f"j{n}", at=5.0 * n, low=1, high=5, cpus=2, work=150) for n in range(5)]

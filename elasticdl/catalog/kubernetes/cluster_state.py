@@ -18,11 +18,11 @@ from elasticdl.jobs.flags.pairs import BadValue
 from elasticdl.jobs.sections.resources import Quantity
 from elasticdl.scheduling.cluster import ClusterState, Machine, Pod, PodPhase
 from elasticdl.scheduling.demand import JobDemand, RoleGroup
-from elasticdl.scheduling.requirements import Taint, TaintEffect, Toleration
+from elasticdl.scheduling.requirements import PODS, Taint, TaintEffect, Toleration
 
 _CPU = "cpu"
 # Not requests: what a kubelet tells about itself.
-_IGNORED = ("pods", "ephemeral-storage", "attachable-volumes", "hugepages")
+_IGNORED = (PODS, "ephemeral-storage", "attachable-volumes", "hugepages")
 _EFFECTS = {effect.value: effect for effect in TaintEffect}
 # Taints of machines that are about to be removed, by who sets them.
 _REMOVAL_TAINTS = (
@@ -103,7 +103,7 @@ def machine_of(node: Document) -> Machine:
     tainted = {taint.key for taint in taints}
     return Machine(
         name=name,
-        allocatable=_resources(status.get("allocatable") or {}, where),
+        allocatable=_allocatable(status.get("allocatable") or {}, where),
         labels=labels,
         taints=taints,
         is_ready=conditions.get("Ready", "True") == "True",
@@ -212,6 +212,14 @@ def _resources(quantities: Document, where: str) -> dict[str, int]:
         for key, value in quantities.items()
         if not str(key).startswith(_IGNORED)
     }
+
+
+def _allocatable(quantities: Document, where: str) -> dict[str, int]:
+    """What pods may request, and how many of them the machine takes."""
+    found = _resources(quantities, where)
+    if PODS in quantities:
+        found[PODS] = _units(str(quantities[PODS]), scale=1, where=f"{where}: {PODS}")
+    return found
 
 
 def _units(text: str, *, scale: int, where: str) -> int:

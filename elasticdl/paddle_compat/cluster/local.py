@@ -1,7 +1,8 @@
 """The nodes of a job as processes of this machine: what a cluster does for pods, for one machine.
 
 Node N has the loopback address 127.0.0.(N+1), so that all use the same ports, as pods do. A node that dies is replaced
-with a new identity; one that rejects its input ends the run.
+with a new identity; one that rejects its input ends the run. A node that is frozen is killed, and so replaced
+(heartbeats.py).
 """
 
 from __future__ import annotations
@@ -16,31 +17,48 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from elasticdl.errors import ExitCode, UserError
+from elasticdl.paddle_compat.cluster.heartbeats import (
+    HeartbeatMonitor,
+    Observation,
+    beat_file,
+    read_beat,
+    stopped_descendant,
+)
 from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
 from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, tail
 from elasticdl.paddle_compat.cluster.variables import Variables, check_port_range
-from elasticdl.platforms.local.process_tree import die_with_parent
+from elasticdl.platforms.local.process_tree import die_with_parent, process_table
 
 log = logging.getLogger("elasticdl.paddle")
 
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 10.0
 _SHOWN_LINES = 8
+_NODE_COMMAND = (sys.executable, "-u", "-m", "elasticdl.paddle_compat.cluster.node")
+# Much longer than a busy machine keeps a thread waiting that runs for a moment every second.
+HEARTBEAT_TIMEOUT_SECONDS = 30.0
+# Nodes are looked at so often in one timeout, and once a second at most.
+_CHECKS = 10
 
 
 @dataclass(kw_only=True)
 class LocalRun:
-    """`restarts` are the failed nodes that are replaced, as `backoffLimit` of a Job."""
+    """`restarts` are the failed nodes that are replaced, as `backoffLimit` of a Job. `heartbeat_timeout_seconds`: 0 for
+    never.
+    """
 
     variables: Variables
     words: Sequence[str]
     restarts: int = 6
+    heartbeat_timeout_seconds: float = HEARTBEAT_TIMEOUT_SECONDS
+    node_command: Sequence[str] = _NODE_COMMAND
+    clock: Callable[[], float] = time.monotonic
     _members: dict[int, Member] = field(default_factory=dict)
     _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _failed: list[Member] = field(default_factory=list)
@@ -86,7 +104,7 @@ class LocalRun:
             MEMBERS_FILE: str(file),
             OWN_UID: member.uid,
         }
-        command = [sys.executable, "-u", "-m", "elasticdl.paddle_compat.cluster.node", *self.words]
+        command = [*self.node_command, *self.words]
         # Node 0 shows its trainer's log; the others' are in their files.
         shown = None if number == 0 else subprocess.DEVNULL
         self._processes[number] = subprocess.Popen(
@@ -103,11 +121,14 @@ class LocalRun:
 
     def _watch(self, file: Path) -> int:
         generation = 0
+        monitor = HeartbeatMonitor(timeout_seconds=self.heartbeat_timeout_seconds)
+        check_at = self.clock()
         while any(member.phase is Phase.RUNNING for member in self._members.values()):
             for number, process in list(self._processes.items()):
                 code = process.poll()
                 if code is None or self._members[number].phase is not Phase.RUNNING:
                     continue
+                monitor.forget(number)
                 phase = Phase.SUCCEEDED if code == 0 else Phase.FAILED
                 self._members[number] = dataclasses.replace(self._members[number], phase=phase)
                 self._write(file)
@@ -132,8 +153,31 @@ class LocalRun:
                 )
                 self._failed.append(self._members[number])
                 self._start(number, file, generation=generation)
+            if self.clock() >= check_at:
+                self._kill_unresponsive(monitor, file)
+                check_at = self.clock() + min(1.0, self.heartbeat_timeout_seconds / _CHECKS)
             time.sleep(_POLL_SECONDS)
         return 0
+
+    def _kill_unresponsive(self, monitor: HeartbeatMonitor, file: Path) -> None:
+        """Its end is observed as that of any other node."""
+        if not self.heartbeat_timeout_seconds:
+            return
+        table = process_table()
+        seen = {
+            number: Observation(
+                beat=read_beat(beat_file(file, self._members[number].uid)),
+                stopped=stopped_descendant(table, process.pid),
+            )
+            for number, process in self._processes.items()
+            if process.poll() is None
+        }
+        for node in monitor.check(seen, self.clock()):
+            log.warning(
+                "Killing node %d: unresponsive for %.0f s (%s)", node.number, node.seconds, node.reason
+            )
+            # Its trainer and its servers die with it.
+            os.killpg(self._processes[node.number].pid, signal.SIGKILL)
 
     def _train_log(self, number: int) -> Path:
         """Folders have the numbers of trainers, which are ranks of the addresses as text."""

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.paddle_compat.cluster.arguments import TRAIN, Arguments, parse
+from elasticdl.paddle_compat.cluster.heartbeats import beat_file, start_beating
 from elasticdl.paddle_compat.cluster.membership import (
     FileMembership,
     Membership,
@@ -414,6 +415,8 @@ def main(words: Sequence[str] | None = None, environment: Mapping[str, str] | No
     logging.basicConfig(level=logging.INFO, format="[%(levelname)s %(asctime)s %(name)s] %(message)s")
     given = os.environ if environment is None else environment
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if members := given.get(MEMBERS_FILE):
+        start_beating(beat_file(Path(members), given[OWN_UID]))
     try:
         variables = read_variables(given)
         arguments = parse(list(sys.argv[1:] if words is None else words), TRAIN, command="start_paddle.py")

@@ -24,6 +24,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 
 # Holds "LOG FOLDER/NODE": the folder is what stays the same when a job is run again after a crash.
 MARK = "ELASTICDL_PROCESS_OF"
@@ -35,6 +36,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 # Loaded here because a child between fork and exec should do as little as possible.
 _libc = ctypes.CDLL(None, use_errno=True) if ON_LINUX else None
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """A process as the kernel shows it. `state` is the letter of proc(5): R, S, D, T, Z, …"""
+
+    parent: int
+    state: str
 
 
 def die_with_parent(parent: int) -> None:
@@ -124,6 +133,12 @@ def kill_group(leader: int) -> None:
         return
 
 
+def process_table() -> dict[int, ProcessState]:
+    """All processes by their number; empty where it cannot be known."""
+    found = {pid: _process_state(pid) for pid in _processes()}
+    return {pid: state for pid, state in found.items() if state is not None}
+
+
 def _processes() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -132,9 +147,15 @@ def _processes() -> list[int]:
 
 
 def _parent(pid: int) -> int:
+    found = _process_state(pid)
+    return 0 if found is None else found.parent
+
+
+def _process_state(pid: int) -> ProcessState | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The second field is the program's name in parentheses and may hold anything, parentheses too.
-            return int(file.read().rpartition(b")")[2].split()[1])
+            state, parent, *_ = file.read().rpartition(b")")[2].split()
     except OSError:
-        return 0
+        return None
+    return ProcessState(parent=int(parent), state=state.decode())

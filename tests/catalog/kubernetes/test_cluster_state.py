@@ -63,7 +63,7 @@ def ours(job: str, role: str, number: int, node_name: str | None = "n1") -> dict
 
 def test_node_reports_what_pods_may_request() -> None:
     machine = machine_of(node("n1"))
-    assert machine.allocatable == {"cpu": 3920, "memory": 15835304 * 1024, "nvidia.com/gpu": 2}
+    assert machine.allocatable == {"cpu": 3920, "memory": 15835304 * 1024, "nvidia.com/gpu": 2, "pods": 110}
     assert machine.labels["zone"] == "a"
     assert machine.is_ready
     assert not machine.is_cordoned

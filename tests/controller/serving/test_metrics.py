@@ -33,6 +33,8 @@ def test_resources_are_in_base_units() -> None:
     assert found["elasticdl_cluster_requested", "cpu", "core"] == 2.5
     assert found["elasticdl_cluster_utilization_ratio", "cpu"] == 2.5 / 8
     assert found["elasticdl_cluster_allocatable", "memory", "byte"] == 16 * 2**30
+    assert found["elasticdl_cluster_allocatable", "pods", "integer"] == 220
+    assert found["elasticdl_cluster_requested", "pods", "integer"] == 3
     assert found["elasticdl_cluster_nodes",] == 2
 
 

@@ -166,7 +166,59 @@ def test_a_shard_that_was_added_and_not_reported_is_not_trained_again(
     assert trained == 38
     assert float(model.weight) == TOTAL
     assert _left(started.service) == 0
-    assert paddle.load(str(started.folder / "state.pdstate"))["unreported"] == [[1, 48, 50]]
+    unreported = paddle.load(str(started.folder / "state.pdstate"))["unreported"]
+    assert [each[2:] for each in unreported] == [[1, 48, 50]]
+    assert not list(started.folder.glob("*.new"))
+
+
+def test_another_job_on_the_same_state_trains_every_sample(started: Job) -> None:
+    for _ in range(2):
+        trainer, model, optimizer = started.trainer()
+        for shard in trainer.shards():
+            started.train(shard, model, optimizer)
+        # Its shards have the numbers and the samples of those before.
+        started.service = _service(num_epochs=1)
+    assert float(model.weight) == 2 * TOTAL
+
+
+def test_two_jobs_at_the_same_time_on_one_state_add_up(started: Job) -> None:
+    first, model, optimizer = started.trainer()
+    started.service = _service(num_epochs=1)
+    second, other, its_optimizer = started.trainer()
+    running = first.shards()
+    for shard in second.shards():
+        started.train(shard, other, its_optimizer)
+        if (own := next(running, None)) is not None:
+            started.train(own, model, optimizer)
+    assert next(running, None) is None
+    _, model, _ = started.trainer()
+    assert float(model.weight) == 2 * TOTAL
+
+
+def test_state_written_by_another_while_the_lock_was_lost_is_kept(
+    started: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, model, optimizer = started.trainer()
+    second, other, its_optimizer = started.trainer()
+    running, others = first.shards(), second.shards()
+    started.train(next(running), model, optimizer)
+    started.train(next(others), other, its_optimizer)
+    save = paddle.save
+    saved = 0
+
+    def save_late(*arguments: Any) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == 1:
+            # Its machine is cut off for so long that the file server gives its lock to another trainer.
+            monkeypatch.setattr("elasticai_api.paddle.fault_tolerance.fcntl.flock", lambda *_: None)
+            started.train(next(others), other, its_optimizer)
+        save(*arguments)
+
+    monkeypatch.setattr(paddle, "save", save_late)
+    next(running)
+    _, model, _ = started.trainer()
+    assert float(model.weight) == float(sum(range(24)))
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from elasticdl.jobs.audit import render
 from elasticdl.master.commands.codec import decode, encode
 from elasticdl.master.commands.command import Command
 from elasticdl.master.commands.nodes import ObserveNode, ReportHungNode, ScaleRole
@@ -272,3 +273,37 @@ def test_drained_node_that_exits_early_is_replaced_after_its_end(name: str, reas
     job.end(next_one.name)
     assert job.state.outcome == "succeeded"
     assert audit_ledger(job.state.ledger).exact
+
+
+@pytest.mark.parametrize("reason", [EndReason.KILLED, EndReason.ERROR, EndReason.STOPPED])
+def test_unreported_samples_of_lost_worker_may_count_twice_on_servers(reason: EndReason) -> None:
+    job = Programs()
+    job.announce()
+    job.announce(name="validation", task_type=2)
+    lease = job.fetch("worker-0")
+    job.report(lease, lease.start + 1)
+    job.end("worker-0", reason)
+    found = audit_ledger(job.state.ledger)
+    assert found.twice == lease.end - lease.start - 1
+    assert audit_ledger(job.replayed().ledger).twice == found.twice
+    assert "Up to 3 samples may count twice in the model" in render(found)
+
+
+def test_worker_that_ends_by_itself_leaves_no_doubt() -> None:
+    job = Programs()
+    job.announce()
+    job.fetch("worker-0")
+    job.end("worker-0")
+    job.fetch("worker-1")
+    job.end("evaluator-0", EndReason.KILLED)
+    job.end("ps-0", EndReason.KILLED)
+    assert audit_ledger(job.state.ledger).twice == 0
+
+
+def test_lost_worker_without_parameter_servers_leaves_no_doubt() -> None:
+    """What it had learned was in itself."""
+    job = Programs(JobSettings(program="command", workers=2))
+    job.announce()
+    job.fetch("worker-0")
+    job.end("worker-0", EndReason.KILLED)
+    assert audit_ledger(job.state.ledger).twice == 0
