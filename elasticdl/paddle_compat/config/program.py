@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,11 @@ def build_program(configuration: Configuration, slots: Mapping[str, InputType]) 
         if layer.kind == "data":
             values[id(layer)] = _input(layer, slots)
         else:
-            assert layer.build is not None
-            values[id(layer)] = layer.build(builder, layer, [values[id(each)] for each in layer.parents])
+            values[id(layer)] = _built(builder, layer, [values[id(each)] for each in layer.parents])
+    for layer in configuration.inputs:
+        # Of `inputs(…)` alone; what the provider yields for them is fed, too.
+        if id(layer) not in values:
+            values[id(layer)] = _input(layer, slots)
     costs = [each for each in configuration.outputs if each.is_cost]
     if not costs:
         raise UserError("None of the outputs is a cost, such as classification_cost or regression_cost.")
@@ -64,9 +67,27 @@ def build_program(configuration: Configuration, slots: Mapping[str, InputType]) 
     )
 
 
+def _built(builder: ProgramBuilder, layer: LayerOutput, inputs: Sequence[Value]) -> Value:
+    assert layer.build is not None
+    try:
+        return layer.build(builder, layer, inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        # Paddle's own messages begin with its call stack.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = next((line for line in lines if "Error:" in line), lines[-1] if lines else type(error).__name__)
+        raise UserError(f"The layer {layer.name} ({layer.kind}) does not fit its inputs: {reason}") from error
+
+
 def _input(layer: LayerOutput, slots: Mapping[str, InputType]) -> Value:
     kind = slots[layer.name]
     name = layer.name
+    # A layer of ids may have room for more than there are.
+    if kind.dim > layer.size or (kind.dim != layer.size and kind.kind is not SlotKind.IDS):
+        raise UserError(
+            f"The data layer {name} has the size {layer.size}, and its slot of the data provider {kind.dim}."
+        )
     if kind.kind is SlotKind.DENSE:
         shape = [None, None, kind.dim] if kind.is_sequence else [None, kind.dim]
         tensor = paddle.static.data(name, shape, "float32")
