@@ -211,7 +211,7 @@ def read_program(folder: Path) -> TracedProgram:
     validation: dict[int, tuple[_Epoch, ...]] = {}
     for path in folder.glob("validation-*.csv"):
         size = path.stem.rpartition("-")[2]
-        if not size.isdigit() or int(size) == 0:
+        if not (size.isascii() and size.isdigit() and size.strip("0")):
             raise UserError(f"{path}: the name must end in a batch size, as in validation-128.csv.")
         validation[int(size)] = _epochs(path)
     if not validation:
