@@ -267,6 +267,7 @@ def fc_layer(
     attributes = _attributes(param_attr, len(inputs))
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         total = None
         for index, (value, attribute) in enumerate(zip(values, attributes, strict=True)):
             weight = builder.weight(f"_{layer.name}.w{index}", [value.size, size], attribute)
@@ -275,7 +276,7 @@ def fc_layer(
         bias = builder.bias(f"_{layer.name}.wbias", size, bias_attr)
         total = total if bias is None else total + bias
         done = _dropped(builder, _activated(total, act or TanhActivation()), layer_attr)
-        return Value(tensor=done, size=size, mask=_mask_of(values, layer))
+        return Value(tensor=done, size=size, mask=mask)
 
     return _described("fc_layer", "fc", name, size, inputs, build)
 
@@ -311,10 +312,9 @@ def concat_layer(
     size = sum(each.size for each in input)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         joined = paddle.concat([_dense(each, layer) for each in values], axis=-1)
-        return Value(
-            tensor=_dropped(builder, _activated(joined, act), layer_attr), size=size, mask=_mask_of(values, layer)
-        )
+        return Value(tensor=_dropped(builder, _activated(joined, act), layer_attr), size=size, mask=mask)
 
     return _described("concat", "concat", name, size, list(input), build)
 
@@ -329,6 +329,7 @@ def addto_layer(
     inputs = _several(input)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         _check_sizes(layer, values, values[0].size)
         total = _dense(values[0], layer)
         for value in values[1:]:
@@ -336,7 +337,7 @@ def addto_layer(
         bias = builder.bias(f"_{layer.name}.wbias", inputs[0].size, bias_attr or False)
         total = total if bias is None else total + bias
         done = _dropped(builder, _activated(total, act), layer_attr)
-        return Value(tensor=done, size=inputs[0].size, mask=_mask_of(values, layer))
+        return Value(tensor=done, size=inputs[0].size, mask=mask)
 
     return _described("addto", "addto", name, inputs[0].size, inputs, build)
 
@@ -633,6 +634,7 @@ def mixed_layer(
             raise UserError("A mixed_layer needs a size.")
 
         def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+            mask = _mask_of(values, layer)
             total = None
             for index, (each, value) in enumerate(zip(projections, values, strict=True)):
                 part = each.build(builder, f"_{layer.name}.w{index}", value, width, layer)
@@ -640,7 +642,7 @@ def mixed_layer(
             bias = builder.bias(f"_{layer.name}.wbias", width, bias_attr or False)
             total = total if bias is None else total + bias
             done = _dropped(builder, _activated(total, act), layer_attr)
-            return Value(tensor=done, size=width, mask=_mask_of(values, layer))
+            return Value(tensor=done, size=width, mask=mask)
 
         return _described("mixed", "mixed", name, width, [each.origin for each in projections], build)
 
@@ -850,7 +852,12 @@ def bidirectional_lstm(
 ) -> LayerOutput:
     cell = {**_CELL_ACTIVATIONS, **dict.fromkeys((*_LSTM_ATTRIBUTES, "lstm_cell_attr"))}
     both = {f"{way}_{option}": value for way in ("fwd", "bwd") for option, value in cell.items()}
-    around = {"last_seq_attr": None, "first_seq_attr": None, "concat_attr": None, "concat_act": LinearActivation}
+    around = {
+        "last_seq_attr": None,
+        "first_seq_attr": None,
+        "concat_attr": None,
+        "concat_act": LinearActivation,
+    }
     _check_options(bidirectional_lstm, more, defaults={**both, **around})
     name = name or current().next_name("bidirectional_lstm")
     forward = simple_lstm(input=input, size=size, name=f"{name}_fw")
@@ -932,7 +939,9 @@ def _cost(
         found, label = values[:2]
         _dense(found, layer)
         if (found.mask is None) != (label.mask is None):
-            raise UserError(f"The cost {layer.name} takes an input and a label that both are sequences, or neither.")
+            raise UserError(
+                f"The cost {layer.name} takes an input and a label that both are sequences, or neither."
+            )
         weight = None
         if len(values) > 2:
             _check_sizes(layer, values[2:], 1)

@@ -76,7 +76,8 @@ def _built(builder: ProgramBuilder, layer: LayerOutput, inputs: Sequence[Value])
     except Exception as error:
         # Paddle's own messages begin with its call stack.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = next((line for line in lines if "Error:" in line), lines[-1] if lines else type(error).__name__)
+        summary = (line for line in lines if line.startswith("(") or "Error:" in line)
+        reason = next(summary, lines[-1] if lines else type(error).__name__)
         raise UserError(f"The layer {layer.name} ({layer.kind}) does not fit its inputs: {reason}") from error
 
 

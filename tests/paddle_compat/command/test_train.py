@@ -146,7 +146,10 @@ def test_missing_test_list_is_named_before_a_pass_is_trained(folder: Path) -> No
 
 @pytest.mark.parametrize(
     ("test_list", "message"),
-    [("None", "has NaN or infinite values after pass 0, which is not saved"), ("'test.list'", "cost of the test")],
+    [
+        ("None", "has NaN or infinite values after pass 0, which is not saved"),
+        ("'test.list'", "cost of the test"),
+    ],
 )
 def test_last_update_that_is_not_finite_is_not_saved(folder: Path, test_list: str, message: str) -> None:
     text = CONFIG % ("3e38", "MomentumOptimizer()", "pooling_layer(words)")
@@ -185,7 +188,10 @@ def test_flag_of_no_use_is_refused(words: list[str], message: str) -> None:
 
 
 def test_switch_without_a_value_is_on() -> None:
-    assert parse(["--use_gpu", "--local=off"], TRAIN, command="paddle train").given == {"use_gpu": "1", "local": "off"}
+    assert parse(["--use_gpu", "--local=off"], TRAIN, command="paddle train").given == {
+        "use_gpu": "1",
+        "local": "off",
+    }
 
 
 @pytest.mark.parametrize("command", ["train", "pserver"])

@@ -215,7 +215,12 @@ def test_settings_without_effect_are_reported(tmp_path: Path, caplog: pytest.Log
     assert "settings: learning_rate_decay_a=0.5 has no effect" in caplog.text
 
 
-SIZES = {"x": dense_vector(3), "one": dense_vector(1), "id": integer_value(5), "ids": integer_value_sequence(3)}
+SIZES = {
+    "x": dense_vector(3),
+    "one": dense_vector(1),
+    "id": integer_value(5),
+    "ids": integer_value_sequence(3),
+}
 
 
 @pytest.mark.parametrize(
@@ -308,3 +313,14 @@ def test_layer_that_paddle_refuses_is_named(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"layer h \(fc\) does not fit its inputs: .*'apply'"),
     ):
         build_program(load_configuration(config), {"x": dense_vector(3)})
+
+
+@pytest.mark.usefixtures("static_mode")
+def test_message_of_paddle_is_shown_without_its_call_stack(tmp_path: Path) -> None:
+    config = tmp_path / "config.py"
+    config.write_text(f"{HEAD}outputs(sum_cost(fc_layer(x, size=-2, name='h')))")
+    with paddle.static.program_guard(paddle.static.Program(), paddle.static.Program()):
+        with pytest.raises(UserError, match="The layer h") as caught:
+            build_program(load_configuration(config), {"x": dense_vector(3)})
+        assert "Traceback" not in caught.value.message
+        assert "Call Stack" not in caught.value.message

@@ -249,7 +249,11 @@ def test_shared_parameter_is_one(compute: Any) -> None:
 def test_cost_is_multiplied_by_its_coefficient(compute: Any, cost: str) -> None:
     text = f"{DATA}h = fc_layer(x, size=3, act=SigmoidActivation())\noutputs({{}})"
     plain, halved = (
-        compute(text.format(f"{cost.format(coeff)}, sum_cost(concat_layer([y, share]), coeff=0.0)"), SLOTS, SAMPLES)
+        compute(
+            text.format(f"{cost.format(coeff)}, sum_cost(concat_layer([y, share]), coeff=0.0)"),
+            SLOTS,
+            SAMPLES,
+        )
         for coeff in ("", ", coeff=0.5")
     )
     np.testing.assert_allclose(halved[0]["cost"], 0.5 * plain[0]["cost"], rtol=1e-5)
