@@ -182,7 +182,7 @@ ACTIVATED = "h = fc_layer(x, size=4)\n"
         ("settings(batch_size=0)", "batch_size=0 is not a number above 0"),
         ("settings(batch_size=1, regularization=0.1)", "takes one L1Regularization or L2Regularization, not 0.1"),
         ("settings(batch_size=1, learning_method='adam')", "an optimizer such as AdamOptimizer"),
-        ("fc_layer(x, size=3, name='same')\nfc_layer(x, size=3, name='same')", "config.py:5: Two layers have the name same"),
+        ("fc_layer(x, size=3, name='same')\n" * 2, "config.py:5: Two layers have the name same"),
         ("import sys\nsys.exit()", "config.py:5: exits with None"),
         (
             "from paddle.trainer.PyDataProvider2 import *\nprovider(should_shufle=False)",
