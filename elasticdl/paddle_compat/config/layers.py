@@ -440,10 +440,11 @@ def cos_sim(
     _check_options(cos_sim, {"size": size, "layer_attr": layer_attr}, defaults={"size": 1})
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         _check_sizes(layer, values, values[0].size)
         left, right = (_dense(each, layer) for each in values)
         found = F.cosine_similarity(left, right, axis=-1)
-        return Value(tensor=paddle.unsqueeze(found, -1) * float(scale), size=1)
+        return Value(tensor=paddle.unsqueeze(found, -1) * float(scale), size=1, mask=mask)
 
     return _described("cos_sim", "cos", name, 1, [a, b], build)
 
@@ -466,6 +467,7 @@ def scaling_layer(input: LayerOutput, weight: LayerOutput, name: str | None = No
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         # The order of the original, in which its inputs are counted.
         factor, value = values
+        _mask_of(values, layer)
         _check_sizes(layer, [factor], 1)
         return replace_value(value, tensor=_dense(value, layer) * _dense(factor, layer))
 
@@ -478,6 +480,7 @@ def interpolation_layer(
     name: str | None = None,
 ) -> LayerOutput:
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        _mask_of(values, layer)
         _check_sizes(layer, values[:1], 1)
         _check_sizes(layer, values[1:], values[1].size)
         share, first, second = (_dense(each, layer) for each in values)

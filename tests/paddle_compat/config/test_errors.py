@@ -238,6 +238,8 @@ SIZES = {
         ("sum_cost(addto_layer([x, one]))", "takes inputs of size 3, and one has 1"),
         ("sum_cost(scaling_layer(x, weight=x))", "takes inputs of size 1, and one has 3"),
         ("sum_cost(interpolation_layer([x, one], weight=one))", "takes inputs of size 3, and one has 1"),
+        ("sum_cost(cos_sim(x, embedding_layer(ids, 3)))", "inputs that are sequences and others that are not"),
+        ("sum_cost(scaling_layer(embedding_layer(ids, 3), one))", "inputs that are sequences and others"),
         ("sum_cost(cos_sim(x, one))", "takes inputs of size 3, and one has 1"),
         ("sum_cost(mixed_layer(size=2, input=identity_projection(x)))", "takes 2 values from 0 on, of 3"),
         ("sum_cost(mixed_layer(size=2, input=identity_projection(x, offset=2)))", "takes 2 values from 2 on, of 3"),
