@@ -179,7 +179,10 @@ def _lines(text: str) -> list[str]:
 
 def _id(text: str, what: str, origin: str) -> int:
     """Ids number the rows of an embedding."""
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_ID))) or int(text) > _LARGEST_ID:
+    if (
+        not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_ID)))
+        or int(text) > _LARGEST_ID
+    ):
         raise UserError(f"{origin}: the id {text[:20]!r} of a {what} is no number up to {_LARGEST_ID:,}.")
     return int(text)
 
@@ -215,7 +218,9 @@ def read_reviews(origin: str) -> list[str]:
             raise UserError(f"{origin} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise UserError(f"{origin}:{line} is not UTF-8 text.", hint="Convert the file with iconv.") from error
+            raise UserError(
+                f"{origin}:{line} is not UTF-8 text.", hint="Convert the file with iconv."
+            ) from error
         return [line for line in _lines(text) if line.strip()]
 
 

@@ -141,7 +141,11 @@ def write_movielens(folder: Path, movies: str, users: str, ratings: str) -> Path
     return folder
 
 
-GOOD = ("1::Toy\x85 Story (1995)::Comedy\r\n2::Heat::Crime\n", "1::F::18::3::0\n", "1::1::5::0\n" * 5 + "1::2::3.5::0")
+GOOD = (
+    "1::Toy\x85 Story (1995)::Comedy\r\n2::Heat::Crime\n",
+    "1::F::18::3::0\n",
+    "1::1::5::0\n" * 5 + "1::2::3.5::0",
+)
 
 
 def test_files_of_movielens_are_read_line_by_line(tmp_path: Path) -> None:
@@ -162,11 +166,15 @@ def test_files_of_movielens_are_read_line_by_line(tmp_path: Path) -> None:
         (2, "1::1::nan::0\n", "the rating 'nan', not one from 1 to 5"),
     ],
 )
-def test_field_of_movielens_that_does_not_fit_is_named(tmp_path: Path, file: int, text: str, words: str) -> None:
+def test_field_of_movielens_that_does_not_fit_is_named(
+    tmp_path: Path, file: int, text: str, words: str
+) -> None:
     texts = list(GOOD)
     texts[file] = text
     if file < 2:
-        texts[2] = texts[2] if not text else f"{text.split('::')[0] if file else '1'}::{text.split('::')[0]}::5::0\n"
+        texts[2] = (
+            texts[2] if not text else f"{text.split('::')[0] if file else '1'}::{text.split('::')[0]}::5::0\n"
+        )
         texts[2] = texts[2].replace("-1::-1", "-1::1")
     with pytest.raises(UserError, match=words):
         ratings(read_ratings(str(write_movielens(tmp_path, *texts))), "mine")
