@@ -39,7 +39,10 @@ def read_cluster(path: Path) -> ClusterState:
     document = _load(path)
     if isinstance(document, Mapping) and document.get("kind") in ("List", "NodeList", "PodList"):
         kind = str(document["kind"]).removesuffix("List")
-        documents = [{"kind": kind, **item} if kind else item for item in document.get("items") or ()]
+        listed = document.get("items") or []
+        if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
+            raise UserError(f"{path}: items must be a list of objects, as kubectl prints it.")
+        documents = [{"kind": kind, **item} if kind else item for item in listed]
         state = state_from_documents(documents)
         if not state.machines:
             raise UserError(f"{path} has no nodes.", hint="kubectl get nodes,pods -A -o json lists both.")

@@ -119,6 +119,12 @@ def test_list_without_nodes_is_an_error(tmp_path: Path) -> None:
         read_cluster(write(tmp_path, '{"kind": "List", "items": []}', "cluster.json"))
 
 
+@pytest.mark.parametrize("items", [[1], {"a": 1}, "x", [[]]])
+def test_list_of_no_objects_is_an_error(tmp_path: Path, items: object) -> None:
+    with pytest.raises(UserError, match="items must be a list of objects"):
+        read_cluster(write(tmp_path, json.dumps({"kind": "List", "items": items}), "cluster.json"))
+
+
 def test_broken_json_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not valid JSON"):
         read_cluster(write(tmp_path, "{", "cluster.json"))
