@@ -52,7 +52,8 @@ def finish(metrics: EvaluationMetrics) -> dict[str, float]:
     link: Any = Link(metrics)
     trainer: Any = SimpleNamespace(metric_values=metrics.values)
     assert Evaluator(link, SPEC, trainer).finish(DIRECTIVE, trainer)
-    return link.found
+    found: dict[str, float] = link.found
+    return found
 
 
 def test_evaluation_of_no_samples_fails(metrics: EvaluationMetrics) -> None:
