@@ -117,6 +117,31 @@ def _error_rate(cost: LayerOutput, values: Mapping[int, Value]) -> Any | None:
     return paddle.mean(paddle.cast(wrong, "float32"))
 
 
+def add_penalty(total: Any, parameters: Mapping[str, Any], settings: Settings) -> Any:
+    """Returns the cost with the regularization of each trainable parameter: its own, or that of the settings.
+
+    For parameter servers: from their trainers' programs Paddle removes what an optimizer adds to gradients.
+    """
+    terms = [total]
+    for parameter in parameters.values():
+        decay = parameter.regularizer or _decay(settings)
+        if decay is None or not parameter.trainable:
+            continue
+        if isinstance(decay, paddle.regularizer.L1Decay):
+            terms.append(decay._coeff * paddle.sum(paddle.abs(parameter)))
+        else:
+            terms.append(0.5 * decay._coeff * paddle.sum(paddle.square(parameter)))
+    return paddle.add_n(terms)
+
+
+def _decay(settings: Settings) -> Any | None:
+    if settings.regularization is None:
+        return None
+    rate = settings.regularization.rate
+    l1 = type(settings.regularization).__name__.startswith("L1")
+    return paddle.regularizer.L1Decay(rate) if l1 else paddle.regularizer.L2Decay(rate)
+
+
 def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
     """Makes the optimizer. On servers, a rule that they lack is replaced with Adam."""
     method = settings.learning_method
@@ -130,10 +155,8 @@ def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
         )
         name, options = "adam", {}
     common: dict[str, Any] = {"learning_rate": settings.learning_rate}
-    if settings.regularization is not None:
-        rate = settings.regularization.rate
-        l1 = type(settings.regularization).__name__.startswith("L1")
-        common["weight_decay"] = paddle.regularizer.L1Decay(rate) if l1 else paddle.regularizer.L2Decay(rate)
+    if settings.regularization is not None and not on_servers:
+        common["weight_decay"] = _decay(settings)
     if settings.gradient_clipping_threshold:
         common["grad_clip"] = paddle.nn.ClipGradByValue(settings.gradient_clipping_threshold)
     rules = {
