@@ -181,7 +181,7 @@ def test_folder_that_is_no_folder_is_named(folder: Path) -> None:
         (["--port=70000"], "leaves no room for 1 servers"),
     ],
 )
-def test_flag_of_no_use_is_refused(words: list[str], message: str) -> None:
+def test_flag_that_cannot_be_meant_is_refused(words: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:
         parse(words, TRAIN, command="paddle train")
     assert message in caught.value.message
