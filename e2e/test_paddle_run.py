@@ -157,6 +157,7 @@ def test_recommendation_goes_on_when_a_node_is_killed(job: Path) -> None:
     assert sorted(costs) == list(range(6))
     assert costs[5] < 0.6 * costs[0]
     assert {each.name for each in output.iterdir()} == {
+        ".configuration",
         *(f"node_{number}" for number in range(NODES)),
         *(f"pass-0000{number}" for number in range(6)),
     }

@@ -26,6 +26,7 @@ from elasticdl.cli.output.display import Display, make_display
 from elasticdl.cli.submission.run import build_spec, remove_former, run_async, stop_running
 from elasticdl.errors import ExitCode, UserError
 from elasticdl.jobs.flags.flag import JobKind
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.jobs.job_store import JobRun, JobStore
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.jobs.status import JobStatus, RunState
@@ -128,7 +129,7 @@ class JobHandle:
             tail: Only the last so many lines of each node.
 
         Raises:
-            UserError: The job has been deleted.
+            UserError: The job has been deleted, or has no such node.
 
         Example:
             print(*job.logs("worker-0", tail=20), sep="\\n")
@@ -148,8 +149,18 @@ class JobHandle:
             async for line in job.logs_async("worker-0"):
                 print(line)
         """
+        if tail is not None and tail < 0:
+            raise UserError(f"logs: tail={tail} is no number of lines.")
         async with self._lookup(SILENT) as lookup:
             job = await lookup.find(self._reference)
+            # The log of a node that is about to start can be followed.
+            if node and not (follow and await job.is_running()):
+                names = await job.log_names()
+                if node not in names:
+                    raise UserError(
+                        f"Job {self.name} has no log of {node!r}.{did_you_mean(node, names)}",
+                        hint=f"There are: {', '.join(names) or 'none'}.",
+                    )
             async for line in job.logs(node, follow=follow, tail=tail):
                 yield line.text if node else f"{line.node}: {line.text}"
 
@@ -177,10 +188,16 @@ class JobHandle:
 
     async def wait_async(self, timeout: float | None = None, *, quiet: bool = True) -> JobResult:
         """Like `wait`, for an event loop. `await job` is `await job.wait_async()`."""
+        if timeout is not None and not timeout >= 0:
+            raise UserError(f"wait: timeout={timeout:g} is no number of seconds.")
         try:
             status = await asyncio.wait_for(self._wait(quiet=quiet), timeout)
         except asyncio.TimeoutError:
-            raise TimeoutError(f"Job {self.name} still runs after {timeout:g} s.") from None
+            # A timeout too short to ask in is none of a job that is over.
+            state = (await self._with_job(lambda job: job.summary())).state
+            if state is None or state.is_active:
+                raise TimeoutError(f"Job {self.name} still runs after {timeout:g} s.") from None
+            status = await self._wait(quiet=True)
         return JobResult.of(self._named(status))
 
     async def _wait(self, *, quiet: bool) -> JobStatus:
@@ -399,6 +416,8 @@ def job(name: str, *, namespace: str = "") -> JobHandle:
     Example:
         elasticdl.job("nightly").status().state
     """
+    if not isinstance(name, str):
+        raise UserError(f"job: {name!r} is no name of a job.")
     handle = JobHandle(_exact_name(name, namespace), namespace=namespace)
     handle.summary()
     return handle
@@ -422,12 +441,17 @@ def list_jobs(*, state: RunState | str | None = None, namespace: str = "") -> li
         namespace: Only those of this namespace of the cluster.
 
     Raises:
-        UserError: The cluster does not answer, and a namespace is named; without one, its jobs are left out.
+        UserError: There is no such state; or the cluster does not answer, and a namespace is named. Without one, its
+            jobs are left out.
 
     Example:
         for job in elasticdl.jobs(state="failed"):
             print(job.name, job.summary().message)
     """
+
+    states = [each.value for each in RunState]
+    if state is not None and state not in states:
+        raise UserError(f"jobs: {state!r} is no state of a job.{did_you_mean(str(state), states)}")
 
     async def read() -> tuple[JobSummary, ...]:
         async with JobLookup(namespace=namespace) as lookup:

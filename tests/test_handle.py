@@ -47,6 +47,14 @@ def test_started_job_is_scaled_waited_for_and_read(start: Start, tmp_path: Path)
     assert job.metrics() == {}
     assert job.logs("worker-0") == ["hello"]
     assert "worker-1: hello" in job.logs()
+    with pytest.raises(elasticdl.UserError, match=r"no log of 'worker-9'. Did you mean worker-"):
+        job.logs("worker-9")
+    with pytest.raises(elasticdl.UserError, match="tail=-1"):
+        job.logs(tail=-1)
+    # However short, a timeout is none of a job that is over.
+    assert job.wait(0) == result
+    with pytest.raises(elasticdl.UserError, match="timeout=-1"):
+        job.wait(-1)
     with pytest.raises(elasticdl.UserError, match="is not running: it has succeeded"):
         job.stop()
     with pytest.raises(elasticdl.UserError, match="it has succeeded"):
@@ -66,6 +74,20 @@ def test_handle_means_its_run_after_the_name_is_used_again(start: Start) -> None
     ]
     assert first.wait().job_name == "job"
     assert [repr(handle) for handle in elasticdl.list_jobs()] == ["JobHandle('job.1')", "JobHandle('job.2')"]
+
+
+def test_what_is_no_job_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICDL_HOME", str(tmp_path))
+    nothing: Any = None
+    with pytest.raises(elasticdl.UserError, match="None is no name of a job"):
+        elasticdl.job(nothing)
+    with pytest.raises(
+        elasticdl.UserError, match=r"'sucseeded' is no state of a job. Did you mean succeeded\?"
+    ):
+        elasticdl.list_jobs(state="sucseeded")
+    number: Any = 3
+    with pytest.raises(elasticdl.UserError, match="3 is not a kind of job"):
+        elasticdl.run(number)
 
 
 def test_failed_job_raises_with_its_result(start: Start) -> None:

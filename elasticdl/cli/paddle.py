@@ -171,7 +171,8 @@ def run(
         ports_num_sparse=ports_num_for_sparse,
         gradient_num=nodes,
     )
-    given = parse(words, TRAIN, command="elasticdl paddle run").given
+    parsed = parse(words, TRAIN, command="elasticdl paddle run")
+    given = parsed.given
     defaults = {
         "dot_period": "10",
         "log_period": "50",
@@ -181,7 +182,7 @@ def run(
         "use_gpu": "0",
         "config": _config_of(variables.config_folder),
     }
-    if given.get("local", "0") not in ("0", "false"):
+    if "local" in given and parsed.switch("local"):
         raise UserError(
             "--local=1 is for one trainer without servers.", hint="`elasticdl paddle train --local=1 …`"
         )

@@ -81,7 +81,8 @@ class JobSpec(Head):
         found: list[str] = []
         wrong: set[str] = set()
         if kind not in KINDS:
-            raise UserError(f"{kind!r} is not a kind of job: {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
+            guess = did_you_mean(str(kind), KINDS)
+            raise UserError(f"{kind!r} is not a kind of job: {', '.join(KINDS)}.{guess}")
         values = {name: leaf.default() for name, leaf in LEAVES.items()}
         read: set[str] = set()
         for word, value in given.items():

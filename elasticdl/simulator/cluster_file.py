@@ -18,7 +18,7 @@ from elasticdl.scheduling.demand import JobDemand, Observation, Progress, RoleGr
 from elasticdl.scheduling.errors import SchedulingInputError
 from elasticdl.scheduling.requirements import PODS, Taint, TaintEffect
 from elasticdl.simulator.inputs import entry, items, load_yaml, quantity
-from elasticdl.simulator.traces import Row
+from elasticdl.simulator.traces import MOST_COUNT, Row
 from elasticdl.simulator.workload import CPU, GPU, MEMORY, parse_machines
 
 _TOP = ("nodes", "machines", "jobs", "pods", "quotas")
@@ -39,7 +39,10 @@ def read_cluster(path: Path) -> ClusterState:
     document = _load(path)
     if isinstance(document, Mapping) and document.get("kind") in ("List", "NodeList", "PodList"):
         kind = str(document["kind"]).removesuffix("List")
-        documents = [{"kind": kind, **item} if kind else item for item in document.get("items") or ()]
+        listed = document.get("items") or []
+        if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
+            raise UserError(f"{path}: items must be a list of objects, as kubectl prints it.")
+        documents = [{"kind": kind, **item} if kind else item for item in listed]
         state = state_from_documents(documents)
         if not state.machines:
             raise UserError(f"{path} has no nodes.", hint="kubectl get nodes,pods -A -o json lists both.")
@@ -110,10 +113,12 @@ def _machines(path: Path, values: Any) -> list[Machine]:
     count = row.count("count") if row.has("count") else 1
     name = row.text("name")
     taints = []
-    for text in values.get("taints") or ():
+    for text in _list(values, "taints", row.where):
         key, _, effect = str(text).partition(":")
         key, _, value = key.partition("=")
         try:
+            if not isinstance(text, str) or not key:
+                raise ValueError(text)
             taints.append(Taint(key=key, value=value, effect=TaintEffect(effect or "NoSchedule")))
         except ValueError:
             raise UserError(
@@ -128,11 +133,33 @@ def _machines(path: Path, values: Any) -> list[Machine]:
             allocatable=allocatable,
             labels=_texts(values.get("labels"), row.where),
             taints=tuple(taints),
-            is_ready=values.get("ready", True) is not False,
-            is_cordoned=values.get("cordoned", False) is True,
+            is_ready=_switch(values, "ready", row.where, default=True),
+            is_cordoned=_switch(values, "cordoned", row.where, default=False),
         )
         for number in range(count)
     ]
+
+
+def _list(values: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    found = values.get(key)
+    if found is not None and not isinstance(found, list):
+        raise UserError(f"{where}: {key} must be a list, not {found!r}.")
+    return found or []
+
+
+def _switch(values: Mapping[str, Any], key: str, where: str, *, default: bool) -> bool:
+    found = values.get(key)
+    if found is not None and not isinstance(found, bool):
+        raise UserError(f"{where}: {key} must be true or false, not {found!r}.")
+    return default if found is None else found
+
+
+def _running(values: Mapping[str, Any], where: str) -> dict[str, dict[str, int]]:
+    """Counts by role and machine."""
+    found = values.get("running")
+    if found is not None and not isinstance(found, Mapping):
+        raise UserError(f"{where}: running maps roles to machines and counts; it is {found!r}.")
+    return {str(role): _counts(held, where) for role, held in (found or {}).items() if role != "__line__"}
 
 
 def _texts(values: Any, where: str) -> dict[str, str]:
@@ -158,12 +185,12 @@ def _job(path: Path, values: Any) -> JobDemand:
     return JobDemand(
         name=row.text("name"),
         namespace=row.text("namespace") if row.has("namespace") else "default",
-        priority=int(row.number("priority")) if row.has("priority") else 0,
+        priority=row.whole_number("priority") if row.has("priority") else 0,
         weight=row.number("weight", above=0) if row.has("weight") else 1.0,
         submitted_at_seconds=-age,
         started_at_seconds=-age if values.get("running") else None,
         groups=tuple(_group(path, group) for group in groups),
-        observations=tuple(_measured(path, one) for one in values.get("measured") or ()),
+        observations=tuple(_measured(path, one) for one in _list(values, "measured", row.where)),
         progress=progress,
         resize_cost_seconds=row.number("resize_cost", least=0) if row.has("resize_cost") else 30.0,
         largest_run_size=_largest_size(row, values),
@@ -172,10 +199,7 @@ def _job(path: Path, values: Any) -> JobDemand:
 
 
 def _largest_size(row: Row, values: Mapping[str, Any]) -> int:
-    running = values.get("running") or {}
-    sizes = [
-        sum(_counts(machines, row.where).values()) for role, machines in running.items() if role != "__line__"
-    ]
+    sizes = [sum(machines.values()) for machines in _running(values, row.where).values()]
     declared = row.count("largest_size", least=0) if row.has("largest_size") else 0
     return max([declared, *sizes])
 
@@ -185,8 +209,8 @@ def _counts(machines: Any, where: str) -> dict[str, int]:
         raise UserError(f"{where}: running maps roles to machines and counts, not to {machines!r}.")
     counts = {str(name): count for name, count in machines.items() if name != "__line__"}
     for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise UserError(f"{where}: {count!r} on {name} is no count of at least one.")
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_COUNT:
+            raise UserError(f"{where}: {count!r} on {name} is no count from 1 to {MOST_COUNT:,}.")
     return counts
 
 
@@ -220,12 +244,10 @@ def _job_pods(path: Path, values: Mapping[str, Any], job: JobDemand, machines: s
     where = f"{path}, line {line}"
     requests = {group.role: group.requests for group in job.groups}
     pods: list[Pod] = []
-    for role, held in (values.get("running") or {}).items():
-        if role == "__line__":
-            continue
+    for role, held in _running(values, where).items():
         if role not in requests:
             raise UserError(f"{where}: job {job.name} has no group {role}.")
-        for machine, count in _counts(held, where).items():
+        for machine, count in held.items():
             if machine not in machines:
                 raise UserError(f"{where}: there is no machine {machine}.")
             first = sum(pod.role == role for pod in pods)
@@ -257,7 +279,7 @@ def _pods(path: Path, values: Any, machines: set[str]) -> list[Pod]:
             namespace=row.text("namespace") if row.has("namespace") else "default",
             requests=_resources(row),
             machine=machine,
-            priority=int(row.number("priority")) if row.has("priority") else 0,
+            priority=row.whole_number("priority") if row.has("priority") else 0,
         )
         for number in range(count)
     ]

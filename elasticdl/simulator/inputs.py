@@ -48,6 +48,8 @@ _NEEDED = ("name", "max", "work")
 _SERVICE_FIELDS = ("name", "cpu", "memory", "gpu", "replicas", "priority")
 _TOP_FIELDS = ("jobs", "services", "nodes", "horizon", "interval", "resize_cost")
 _QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")
+# Beyond it, numbers of units are not exact.
+_MOST_UNITS = 2**60
 _UNITS = {
     None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
     "Ki": 1024.0, "Mi": 1024.0**2, "Gi": 1024.0**3, "Ti": 1024.0**4,
@@ -196,7 +198,7 @@ def _table_job(row: Row) -> WorkloadJob:
         work=LinearWork(
             seconds=seconds, overhead=row.number("overhead", least=0) if row.has("overhead") else 0.0
         ),
-        priority=int(row.number("priority")) if row.has("priority") else 0,
+        priority=row.whole_number("priority") if row.has("priority") else 0,
         weight=row.number("weight", above=0) if row.has("weight") else 1.0,
         namespace=row.text("namespace") if row.has("namespace") else "default",
     )
@@ -210,7 +212,10 @@ def quantity(text: str, *, scale: int, where: str) -> int:
             f"{where}: {text!r} is no quantity of at least zero.",
             hint="Write 4, 0.5 or 500m; for memory 8Gi or 512Mi.",
         )
-    return round(float(match[1]) * _UNITS[match[2]] * scale)
+    amount = float(match[1]) * _UNITS[match[2]] * scale
+    if amount > _MOST_UNITS:
+        raise UserError(f"{where}: {text[:40]!r} is more than any machine has.")
+    return round(amount)
 
 
 def _quantity(row: Row, key: str, scale: int) -> int:
@@ -245,6 +250,10 @@ class _LineLoader(yaml.SafeLoader):
 
 
 def _mapping(loader: _LineLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    # Before the keys of merged mappings (`<<`) come to them.
+    keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
     values = loader.construct_mapping(node, deep=True)
     values["__line__"] = node.start_mark.line + 1
     return dict(values)
@@ -352,7 +361,7 @@ def _service(path: Path, values: Any) -> Service:
         name=_name(row),
         requests={key: value for key, value in needs.items() if value},
         targets=tuple(sorted(targets)),
-        priority=int(row.number("priority")) if row.has("priority") else 1000,
+        priority=row.whole_number("priority") if row.has("priority") else 1000,
     )
 
 

@@ -29,6 +29,8 @@ from elasticdl.simulator.interpolation import TriangleInterpolator
 WORKLOADS = "workloads"
 # The published measurements end at 16 machines.
 _MAX_MACHINES = 16
+# Of machines, pods and workers: more than a cluster has.
+MOST_COUNT = 1_000_000
 
 Placement = tuple[int, ...]
 
@@ -211,7 +213,7 @@ def read_program(folder: Path) -> TracedProgram:
     validation: dict[int, tuple[_Epoch, ...]] = {}
     for path in folder.glob("validation-*.csv"):
         size = path.stem.rpartition("-")[2]
-        if not size.isdigit() or int(size) == 0:
+        if not (size.isascii() and size.isdigit() and size.strip("0")):
             raise UserError(f"{path}: the name must end in a batch size, as in validation-128.csv.")
         validation[int(size)] = _epochs(path)
     if not validation:
@@ -256,6 +258,12 @@ class Row:
         return value
 
     def count(self, key: str, *, least: int = 1) -> int:
+        value = self.whole_number(key, least=least)
+        if value > MOST_COUNT:
+            raise UserError(f"{self.where}: {key} must be at most {MOST_COUNT:,}, not {self.text(key)}.")
+        return value
+
+    def whole_number(self, key: str, *, least: int | None = None) -> int:
         value = self.number(key, least=least)
         if value != int(value):
             raise UserError(f"{self.where}: {key} must be a whole number, not {self.text(key)}.")
@@ -275,7 +283,17 @@ def read_rows(path: Path, *, needed: tuple[str, ...]) -> list[Row]:
                     f"{path}: no column {', '.join(missing)}.",
                     hint=f"The first line must name the columns: {', '.join(needed)}.",
                 )
-            return [Row(path, reader.line_num, values) for values in reader]
+            if twice := [name for name in names if name and names.count(name) > 1]:
+                raise UserError(f"{path}, line 1: the column {twice[0]} is there twice.")
+            rows = []
+            for values in reader:
+                # Cells without a column are under None.
+                if None in values:
+                    raise UserError(
+                        f"{path}, line {reader.line_num}: more cells than the {len(names)} columns."
+                    )
+                rows.append(Row(path, reader.line_num, values))
+            return rows
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -20,6 +20,7 @@ CPU = "cpu"
 MEMORY = "memory"
 GPU = "nvidia.com/gpu"
 GIB = 1024**3
+MOST_MACHINES = 100_000
 _GROUP = re.compile(r"^(\d+)x(\d+)gpu$|^(\d+)x(\d+)cpu(?:(\d+)gi)?$", re.IGNORECASE)
 
 
@@ -163,7 +164,10 @@ def parse_machines(text: str) -> tuple[Machine, ...]:
                 hint="Write 16x4gpu for 16 machines of 4 GPUs, 10x12cpu64Gi for 10 machines of 12 CPUs and 64 GiB; "
                 "join several with commas.",
             )
-        count = int(match[1] or match[3])
+        digits = match[1] or match[3]
+        if len(digits) > len(str(MOST_MACHINES)) or len(machines) + int(digits) > MOST_MACHINES:
+            raise UserError(f"--nodes: {digits[:20]} machines are too many; the most are {MOST_MACHINES:,}.")
+        count = int(digits)
         resources: dict[str, int] = {}
         if match[1]:
             resources[GPU] = int(match[2])

@@ -69,6 +69,23 @@ def test_cluster_file_describes_machines_jobs_and_pods(tmp_path: Path) -> None:
         (("      ps: {node-0: 2}", "      pss: {node-0: 2}"), "job clicks has no group pss"),
         (("limit: {cpu: 30}", "limit: {cpu: 10}"), "exceeds limit"),
         (("gpu=yes:NoSchedule", "gpu=yes:Never"), "is no taint"),
+        (('["gpu=yes:NoSchedule"]', '"gpu=yes:NoSchedule"'), "taints must be a list"),
+        (('["gpu=yes:NoSchedule"]', '["=yes:NoSchedule"]'), "is no taint"),
+        (("cordoned: true", "cordoned: 'true'"), "cordoned must be true or false, not 'true'"),
+        (("cordoned: true", "ready: 0"), "ready must be true or false, not 0"),
+        (("count: 2, cpu: 16", f"count: {10**30}, cpu: 16"), "count must be at most 1,000,000"),
+        (("ps: {node-0: 2}", f"ps: {{node-0: {10**30}}}"), "is no count from 1 to 1,000,000"),
+        (("cpu: 500m", f"cpu: '{'1' * 5000}'"), "is more than any machine has"),
+        (
+            ("    running:\n      ps: {node-0: 2}\n      worker: {node-0: 1, node-1: 2}", "    running: 3"),
+            "it is 3",
+        ),
+        (
+            ("    measured:\n      - {machines: 2, workers: 3, per_second: 12}", "    measured: 3"),
+            "must be a list",
+        ),
+        (("priority: 10}", "priority: 0.5}"), "priority must be a whole number"),
+        (("worker: {node-0: 1, node-1: 2}", "worker: {node-0: 1, node-0: 2}"), "node-0 is given twice"),
     ],
 )
 def test_bad_cluster_file_names_file_and_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -101,6 +118,12 @@ def test_list_of_kubectl_is_accepted(tmp_path: Path) -> None:
 def test_list_without_nodes_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no nodes"):
         read_cluster(write(tmp_path, '{"kind": "List", "items": []}', "cluster.json"))
+
+
+@pytest.mark.parametrize("items", [[1], {"a": 1}, "x", [[]]])
+def test_list_of_no_objects_is_an_error(tmp_path: Path, items: object) -> None:
+    with pytest.raises(UserError, match="items must be a list of objects"):
+        read_cluster(write(tmp_path, json.dumps({"kind": "List", "items": items}), "cluster.json"))
 
 
 def test_broken_json_is_an_error(tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ def test_yaml_describes_machines_services_and_an_end(tmp_path: Path) -> None:
         ("name,max,work\n,2,5\n", "line 2: the job has no name"),
         ("name,max,work,workers\na,2,5,3\n", "line 2: workers 3 is not between"),
         ("name,max,work\n", "has no jobs"),
+        ("name,max,work\na,2,5,7\n", "line 2: more cells than the 3 columns"),
+        ("name,max,work,max\na,2,5,7\n", "line 1: the column max is there twice"),
+        ("name,max,work,priority\na,2,5,0.5\n", "line 2: priority must be a whole number"),
+        (f"name,max,work\na,{10**30},5\n", "line 2: max must be at most 1,000,000"),
     ],
 )
 def test_bad_csv_names_file_and_line(tmp_path: Path, lines: str, message: str) -> None:
@@ -140,3 +144,15 @@ def test_machines_of_two_kinds_have_names_of_their_own() -> None:
 )
 def test_quantities_are_read_as_kubernetes_does(text: str, scale: int, value: int) -> None:
     assert quantity(text, scale=scale, where="here") == value
+
+
+@pytest.mark.parametrize("nodes", ["100001x4cpu", "99999x4cpu,2x4gpu", f"{'9' * 5000}x4gpu"])
+def test_more_machines_than_memory_has_room_for_are_refused(nodes: str) -> None:
+    with pytest.raises(UserError, match="the most are 100,000"):
+        parse_machines(nodes)
+
+
+def test_yaml_keys_that_are_merged_may_be_overridden(tmp_path: Path) -> None:
+    jobs = "jobs:\n  - &a {name: a, max: 2, work: 5}\n  - {<<: *a, name: b}\n"
+    workload = read_workload(write(tmp_path, "jobs.yaml", f"nodes: 3x4cpu\n{jobs}"))
+    assert [job.name for job in workload.jobs] == ["a", "b"]

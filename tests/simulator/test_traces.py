@@ -85,6 +85,7 @@ def test_limits_come_from_the_files(fast: TracedProgram) -> None:
             "line 3: progress must grow",
         ),
         ("validation-x.csv", "progress,iteration,metric,grad_sqr,grad_var\n", "must end in a batch size"),
+        ("validation-².csv", "progress,iteration,metric,grad_sqr,grad_var\n", "must end in a batch size"),
     ],
 )
 def test_broken_file_is_named_with_its_line(tmp_path: Path, file: str, text: str, message: str) -> None:

@@ -124,7 +124,8 @@ def _handler(
                 self._send(Response.text(f"There is no {path}.", HTTPStatus.NOT_FOUND))
                 return
             length = self.headers.get("Content-Length") or "0"
-            if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            is_number = length.isascii() and length.isdigit() and len(length) <= len(str(MAX_BODY_BYTES))
+            if not is_number or int(length) > MAX_BODY_BYTES:
                 self.close_connection = True
                 self._send(Response.text("The body is too large.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE))
                 return

@@ -63,6 +63,12 @@ def parse_pairs(raw: object, *, example: str) -> dict[str, str]:
     elif isinstance(raw, Mapping):
         pairs = [(str(key), scalar_text(value, str(key))) for key, value in raw.items()]
     elif isinstance(raw, Sequence):
+        for part in raw:
+            # As Kubernetes lists variables: `name` and `value` are no keys of this flag.
+            if isinstance(part, Mapping) and {"name", "value"} & part.keys():
+                raise BadValue(
+                    f"{dict(part)!r} is not of the form {example}; write a mapping of keys to values"
+                )
         pairs = [pair for part in raw for pair in parse_pairs(part, example=example).items()]
     else:
         raise BadValue(f"{raw!r} is not a list of pairs such as {example}")

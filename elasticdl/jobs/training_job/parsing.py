@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -239,7 +240,7 @@ class _Reader:
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             if kind is FieldKind.NUMBER:
                 return float(value)
-            if int(value) == value:
+            if math.isfinite(value) and int(value) == value:
                 return self._integer(item, int(value), path)
         self.problem(path, f"{_shortly(value)} is not {kind.value}.")
         return None

@@ -79,6 +79,9 @@ _NUMBERS = {
     "seed": 0,
 }
 _SWITCHES = ("use_gpu", "local")
+# Of a number that fits in 64 bits.
+_MOST_DIGITS = 18
+_LAST_PORT = 65535
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -124,30 +127,59 @@ def parse(words: Sequence[str], known: Mapping[str, str], *, command: str) -> Ar
     for name, value in pairs(words, command=command):
         if name not in known:
             raise UserError(f"{command}: there is no flag --{name}.{did_you_mean(name, known)}")
+        if value is None:
+            if name not in _SWITCHES:
+                raise UserError(f"{command}: --{name} needs a value.", hint=f"Write --{name}=VALUE.")
+            value = _TRUE[0]
         given[name] = value
     for name, least in _NUMBERS.items():
-        if name in given and (not given[name].isdigit() or int(given[name]) < least):
+        if name in given and ((number := whole_number(given[name])) is None or number < least):
             raise UserError(
-                f"{command}: --{name} takes a whole number of at least {least}, not {given[name]!r}."
+                f"{command}: --{name} takes a whole number of at least {least}, not {shortened(given[name])}."
             )
     for name in _SWITCHES:
         if name in given and given[name].lower() not in (*_TRUE, *_FALSE):
             raise UserError(f"{command}: --{name} takes 0 or 1, not {given[name]!r}.")
+    values = {**known, **given}
+    if "start_pass" in given and int(values["start_pass"]) >= int(values["num_passes"]):
+        raise UserError(
+            f"{command}: --start_pass={values['start_pass']} is not below --num_passes={values['num_passes']}: no pass "
+            "would be trained."
+        )
+    ports = sum(int(values[name]) for name in ("port", "ports_num", "ports_num_for_sparse"))
+    if ports - 1 > _LAST_PORT:
+        raise UserError(
+            f"{command}: --port={values['port']} leaves no room for {values['ports_num']} servers: the last port is "
+            f"{_LAST_PORT}."
+        )
     if given.get("job", "train") != "train":
         raise UserError(
             f"{command}: --job={given['job']} is not supported, only --job=train.",
             hint="Training tests each pass at its end, with the test_list of the configuration.",
         )
-    return Arguments(values={**known, **given}, given=given)
+    return Arguments(values=values, given=given)
 
 
-def pairs(words: Sequence[str], *, command: str) -> Iterable[tuple[str, str]]:
+def whole_number(text: str) -> int | None:
+    """None for what is no number of digits, or one that fits in no 64 bits."""
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+        return None
+    return int(text)
+
+
+def shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+
+
+def pairs(words: Sequence[str], *, command: str) -> Iterable[tuple[str, str | None]]:
+    """Names and values of flags; the value is None for a flag without one."""
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--"):
             raise UserError(f"{command}: {word!r} is not a flag.", hint="Flags are written --name=value.")
-        name, equals, value = word.removeprefix("--").partition("=")
+        name, equals, text = word.removeprefix("--").partition("=")
+        value: str | None = text
         if not equals:
-            value = rest.pop(0) if rest and not rest[0].startswith("--") else "1"
+            value = rest.pop(0) if rest and not rest[0].startswith("--") else None
         yield name.replace("-", "_"), value

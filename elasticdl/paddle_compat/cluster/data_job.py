@@ -24,6 +24,7 @@ from pathlib import Path
 
 from elasticdl.errors import UserError
 from elasticdl.paddle_compat.cluster import sources
+from elasticdl.paddle_compat.cluster.arguments import shortened, whole_number
 
 log = logging.getLogger("elasticdl.paddle")
 
@@ -172,11 +173,12 @@ def read_data_job(environment: Mapping[str, str]) -> DataJob:
     for name, default in (*numbers.items(), ("SPLIT_COUNT", 1)):
         text = environment.get(name) or str(default)
         least = 0 if name == "DATA_SEED" else 1
-        if not text.isdigit() or int(text) < least:
+        number = whole_number(text)
+        if number is None or number < least:
             guide = f" (the guide: {_GUIDE[name]})" if name in _GUIDE else ""
-            wrong.append(f"{name} must be a whole number of at least {least}, not {text!r}{guide}")
+            wrong.append(f"{name} must be a whole number of at least {least}, not {shortened(text)}{guide}")
         else:
-            found[name] = int(text)
+            found[name] = number
     if wrong:
         raise UserError(
             "; ".join(wrong) + ".",

@@ -31,7 +31,7 @@ from elasticdl.paddle_compat.cluster.heartbeats import (
     stopped_descendant,
 )
 from elasticdl.paddle_compat.cluster.membership import Member, Phase, write_members
-from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, tail
+from elasticdl.paddle_compat.cluster.node import MEMBERS_FILE, OWN_UID, check_folders, check_output, tail
 from elasticdl.paddle_compat.cluster.variables import Variables, check_port_range
 from elasticdl.platforms.local.process_tree import die_with_parent, process_table
 
@@ -67,6 +67,7 @@ class LocalRun:
         """Runs the configuration. Raises `UserError` for what each node would report, and if the job runs already."""
         check_port_range(self.variables)
         check_folders(self.variables, config)
+        check_output(self.variables, config)
         with (
             _exclusive(self.variables.job_folder),
             tempfile.TemporaryDirectory(prefix="paddle-run-", ignore_cleanup_errors=True) as folder,

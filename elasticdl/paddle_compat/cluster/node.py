@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("elasticdl.paddle")
 
 COMMENT = "paddle_process_by_paddle"
+# A file beside the passes: the configuration that has saved them.
+_CONFIGURATION = ".configuration"
 # Variables by which `elasticdl paddle run` describes a node that is a process.
 MEMBERS_FILE, OWN_UID = "ELASTICDL_PADDLE_MEMBERS", "ELASTICDL_PADDLE_UID"
 # The volume does not let this user read or write.
@@ -95,6 +98,7 @@ class Node:
     def run(self) -> int:
         """Returns the exit code of the node."""
         check_folders(self.variables, self.arguments.text("config"))
+        claim_output(self.variables, self.arguments.text("config"))
         while not self._is_complete():
             quorum = self._wait_for_members()
             try:
@@ -308,6 +312,37 @@ def check_folders(variables: Variables, config: str) -> None:
             "split for more nodes.",
             hint="Set it, parallelism and completions (or --nodes) to the SPLIT_COUNT of the data job.",
         )
+
+
+def claim_output(variables: Variables, config: str) -> None:
+    """Notes whose passes `output` has, before the first one."""
+    check_output(variables, config)
+    if newest_pass(variables.output) is None:
+        variables.output.mkdir(parents=True, exist_ok=True)
+        part = variables.output / f"{_CONFIGURATION}-{uuid.uuid4().hex}.part"
+        part.write_text(f"{_note(variables, config)}\n")
+        part.rename(variables.output / _CONFIGURATION)
+
+
+def check_output(variables: Variables, config: str) -> None:
+    """Raises `UserError` for passes of another configuration.
+
+    A job whose passes seem to be complete would succeed without training.
+    """
+    newest = newest_pass(variables.output)
+    if newest is None:
+        return
+    own = _note(variables, config)
+    with contextlib.suppress(FileNotFoundError):
+        if (other := (variables.output / _CONFIGURATION).read_text().strip()) != own:
+            raise UserError(
+                f"{variables.output} has {newest + 1} passes of the configuration {other}, and this job's is {own}.",
+                hint="Move the passes away, or use another JOB_NAME (--job_name).",
+            )
+
+
+def _note(variables: Variables, config: str) -> str:
+    return os.path.normpath(f"{variables.config_dir}/{config}")
 
 
 @contextlib.contextmanager

@@ -23,6 +23,10 @@ from elasticdl.errors import UserError
 
 _TIMEOUT_SECONDS = 60.0
 _TEST_EVERY = 10
+# Embeddings have a row for each id up to the largest.
+_LARGEST_ID = 10_000_000
+# Of MovieLens; later editions have halves.
+_STARS = frozenset(f"{stars / 2:g}" for stars in range(1, 11)) | {f"{stars}.0" for stars in range(1, 6)}
 _AGES = (1, 18, 25, 35, 45, 50, 56)
 _OCCUPATIONS = 21
 _GENRES = (
@@ -140,19 +144,23 @@ def ratings(files: dict[str, str], origin: str) -> TextData:
         if not gender:
             raise UserError(f"{origin}: users.dat has the gender {fields[1]!r}, not F or M.")
         users[fields[0]] = (gender, number_of(ages, fields[2]), number_of(occupations, fields[3]))
+    if not movies or not users:
+        raise UserError(f"{origin} has no {'users' if movies else 'movies'}.")
     lines = []
     for fields in _rows(files, "ratings.dat", 3, origin):
         user, movie, stars = fields[:3]
+        if stars not in _STARS:
+            raise UserError(f"{origin}: ratings.dat has the rating {stars[:20]!r}, not one from 1 to 5.")
         if user not in users or movie not in movies:
             raise UserError(
                 f"{origin}: ratings.dat rates movie {movie} by user {user}, which are not both known."
             )
         lines.append("\t".join([movie, *movies[movie], user, *users[user], stars]))
     meta = {
-        "movie_id": 1 + max(map(int, movies)),
+        "movie_id": 1 + max(_id(movie, "movie", origin) for movie in movies),
         "title": len(words),
         "genres": len(genres),
-        "user_id": 1 + max(map(int, users)),
+        "user_id": 1 + max(_id(user, "user", origin) for user in users),
         "gender": 2,
         "age": len(ages),
         "occupation": len(occupations),
@@ -164,12 +172,27 @@ def ratings(files: dict[str, str], origin: str) -> TextData:
     return TextData(train=train, test=test, files={"meta.json": json.dumps(meta, indent=1) + "\n"})
 
 
+def _lines(text: str) -> list[str]:
+    """As files have them: `splitlines` also splits at characters that a line may contain."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _id(text: str, what: str, origin: str) -> int:
+    """Ids number the rows of an embedding."""
+    if (
+        not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST_ID)))
+        or int(text) > _LARGEST_ID
+    ):
+        raise UserError(f"{origin}: the id {text[:20]!r} of a {what} is no number up to {_LARGEST_ID:,}.")
+    return int(text)
+
+
 def _rows(files: dict[str, str], name: str, least: int, origin: str) -> Iterator[list[str]]:
     if name not in files:
         raise UserError(
             f"{origin} has no {name}: it needs movies.dat, users.dat and ratings.dat of MovieLens."
         )
-    for number, line in enumerate(files[name].splitlines(), start=1):
+    for number, line in enumerate(_lines(files[name]), start=1):
         fields = line.split("::")
         if line and len(fields) < least:
             raise UserError(f"{origin}: {name}:{number} has {len(fields)} fields between `::`, not {least}.")
@@ -190,9 +213,15 @@ def _split_off_test(lines: list[str]) -> tuple[list[str], list[str]]:
 def read_reviews(origin: str) -> list[str]:
     with _fetched(origin) as path:
         try:
-            return [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+            text = path.read_bytes().decode()
         except OSError as error:
             raise UserError(f"{origin} cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise UserError(
+                f"{origin}:{line} is not UTF-8 text.", hint="Convert the file with iconv."
+            ) from error
+        return [line for line in _lines(text) if line.strip()]
 
 
 def read_ratings(origin: str) -> dict[str, str]:

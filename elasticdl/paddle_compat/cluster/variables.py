@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import UserError
+from elasticdl.paddle_compat.cluster.arguments import shortened, whole_number
 
 # The values that the guide gives.
 GUIDE = {
@@ -86,9 +87,9 @@ def read_variables(environment: Mapping[str, str] | None = None) -> Variables:
         text = given.get(name, "")
         if not text and name not in _OPTIONAL:
             wrong.append(f"{name} is not set (the guide: {value})")
-        elif name in _LEAST and (not text.isdigit() or int(text) < _LEAST[name]):
+        elif name in _LEAST and ((number := whole_number(text)) is None or number < _LEAST[name]):
             wrong.append(
-                f"{name} must be a whole number of at least {_LEAST[name]}, not {text!r} (the guide: {value})"
+                f"{name} must be a whole number of at least {_LEAST[name]}, not {shortened(text)} (the guide: {value})"
             )
     if wrong:
         raise UserError("; ".join(wrong) + ".", hint="Set it under `env` of the container in the Job's YAML.")

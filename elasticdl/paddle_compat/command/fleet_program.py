@@ -8,6 +8,7 @@ dense gradients until it has those of 13 batches, adds them up and sends the sum
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from paddle.distributed import fleet
 
 from elasticdl.paddle_compat.config.graph import Configuration
 from elasticdl.paddle_compat.config.loader import old_modules
-from elasticdl.paddle_compat.config.program import Program, build_program, make_optimizer
+from elasticdl.paddle_compat.config.program import Program, add_penalty, build_program, make_optimizer
 from elasticdl.paddle_compat.config.provider import InputType, Provider, slots_of
+
+log = logging.getLogger("elasticdl.paddle")
 
 # The first four are the client's own defaults, which a list of flags replaces.
 _PUSH_FLAGS = " ".join(
@@ -45,7 +48,14 @@ class Built:
     test: Any
 
 
-def build(configuration: Configuration, provider: Provider, optimizer: Any, *, seed: int = 1) -> Built:
+def build(
+    configuration: Configuration,
+    provider: Provider,
+    optimizer: Any,
+    *,
+    seed: int = 1,
+    on_servers: bool = False,
+) -> Built:
     """Builds the program, and lets the optimizer minimize its cost."""
     assert configuration.sources is not None
     sources = configuration.sources
@@ -60,7 +70,13 @@ def build(configuration: Configuration, provider: Provider, optimizer: Any, *, s
     main.random_seed = paddle.static.default_startup_program().random_seed = seed
     program = build_program(configuration, slots)
     test = main.clone(for_test=True)
-    optimizer.minimize(program.total)
+    total = program.total
+    if on_servers:
+        total = add_penalty(total, program.parameters, configuration.settings)
+        for name, parameter in program.parameters.items():
+            if parameter.optimize_attr["learning_rate"] != 1.0:
+                log.warning("%s: Paddle's parameter servers have one learning rate for all parameters", name)
+    optimizer.minimize(total)
     return Built(
         program=program,
         slots={name: slots[name] for name in names},
@@ -79,7 +95,7 @@ def distribute(configuration: Configuration, provider: Provider, *, seed: int = 
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = True
     optimizer = fleet.distributed_optimizer(make_optimizer(configuration.settings, on_servers=True), strategy)
-    built = build(configuration, provider, optimizer, seed=seed)
+    built = build(configuration, provider, optimizer, seed=seed, on_servers=True)
     if fleet.is_worker():
         fleet.fleet._runtime_handle.ps_desc_builder.ps_desc.init_gflags = _PUSH_FLAGS
     return built

@@ -33,10 +33,12 @@ from elasticdl.paddle_compat.config.loader import (
     load_provider,
     old_modules,
 )
-from elasticdl.paddle_compat.config.provider import Provider
+from elasticdl.paddle_compat.config.provider import Provider, read_list
 from elasticdl.worker.environment import select_mkl_kernels
 
 log = logging.getLogger("elasticdl.paddle")
+
+_NOT_FINITE_HINT = "Lower the learning_rate, or set a gradient_clipping_threshold."
 
 
 def train(arguments: Arguments) -> int:
@@ -237,6 +239,11 @@ class Trainer:
 
     def run(self) -> None:
         passes = self.arguments.number("num_passes")
+        sources = self.configuration.sources
+        assert sources is not None
+        if self.group.is_first and sources.test_list:
+            # Before a pass is trained, not after it.
+            read_list(sources.test_list)
         if self.start_pass >= passes:
             _say(f"All {passes} passes are complete")
         for number in range(self.start_pass, passes):
@@ -275,7 +282,7 @@ class Trainer:
             if not np.isfinite(cost):
                 raise UserError(
                     f"The cost is {cost} in batch {batch} of pass {number}.",
-                    hint="Lower the learning_rate, or set a gradient_clipping_threshold.",
+                    hint=_NOT_FINITE_HINT,
                 )
             seen, costs, since = seen + samples, costs + cost * samples, since + samples
             total_seen, total_cost = total_seen + samples, total_cost + cost * samples
@@ -305,7 +312,7 @@ class Trainer:
     def _test(self, number: int) -> None:
         sources = self.configuration.sources
         assert sources is not None
-        if not sources.test_list or not Path(sources.test_list).exists():
+        if not sources.test_list:
             return
         data = self._load(sources.test_list, is_train=False)
         if not data.count:
@@ -316,6 +323,10 @@ class Trainer:
             found = self.executor.run(self.built.test, feed=feed, fetch_list=self.built.program.fetched)
             total += samples * np.array([float(each) for each in found])
         mean = total / data.count
+        if not np.isfinite(mean[0]):
+            raise UserError(
+                f"The cost of the test samples is {mean[0]} after pass {number}.", hint=_NOT_FINITE_HINT
+            )
         rate = f" Eval: classification_error_evaluator={mean[1]:g}" if len(mean) > 1 else ""
         _say(f"Pass={number} Test samples={data.count} cost={mean[0]:g}{rate}")
 
@@ -324,11 +335,17 @@ class Trainer:
 
         output = Path(self.arguments.text("save_dir"))
         values = {name: read_parameter(name) for name in self.built.program.parameters}
+        if wrong := [name for name, value in values.items() if not np.isfinite(value).all()]:
+            # The cost of a batch does not show what its own update does.
+            raise UserError(
+                f"{wrong[0]} has NaN or infinite values after pass {number}, which is not saved.",
+                hint=_NOT_FINITE_HINT,
+            )
         try:
             folder = save_pass(output, number, values)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
+                raise UserError(f"Pass {number} cannot be saved in {output}: {error.strerror}.") from error
             raise UserError(
                 f"There is no space left for pass {number} in {output}.",
                 hint="Free some and start the job again: it continues from the newest complete pass.",

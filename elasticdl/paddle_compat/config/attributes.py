@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from elasticdl.errors import UserError
+
 
 class BaseActivation:
     def apply(self, tensor: Any) -> Any:
@@ -103,12 +105,31 @@ class ParameterAttribute:
     momentum: float | None = None
     sparse_update: bool = False
 
+    def __post_init__(self) -> None:
+        if (self.initial_max is None) != (self.initial_min is None):
+            raise UserError("A ParameterAttribute takes both initial_max and initial_min, or neither.")
+        if self.momentum is not None:
+            raise UserError(
+                "ParameterAttribute: a momentum of single parameters is not supported.",
+                hint="Set learning_method=MomentumOptimizer(…) in settings.",
+            )
+        if self.l1_rate is not None and self.l2_rate is not None:
+            raise UserError("A ParameterAttribute takes l1_rate or l2_rate, not both.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExtraLayerAttribute:
     drop_rate: float | None = None
+    # This Paddle runs on CPUs.
     device: int | None = None
     error_clipping_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.error_clipping_threshold:
+            raise UserError(
+                "ExtraLayerAttribute: error_clipping_threshold is not supported.",
+                hint="Set gradient_clipping_threshold in settings.",
+            )
 
 
 ParamAttr = ParameterAttribute
@@ -157,6 +178,9 @@ class AdamaxOptimizer(BaseSGDOptimizer):
 
 class AdaGradOptimizer(BaseSGDOptimizer):
     name = "adagrad"
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class RMSPropOptimizer(BaseSGDOptimizer):

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from elasticdl.errors import UserError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
@@ -75,6 +77,8 @@ class Configuration:
     sources: DataSources | None = None
     layers: list[LayerOutput] = field(default_factory=list)
     outputs: list[LayerOutput] = field(default_factory=list)
+    # The arguments of `inputs(…)`.
+    named_inputs: list[LayerOutput] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     test_only: bool = False
 
@@ -84,6 +88,12 @@ class Configuration:
         return f"__{prefix}_{number}__"
 
     def add(self, layer: LayerOutput) -> LayerOutput:
+        """Raises `UserError` for the name of another layer: the two would share their parameters."""
+        if any(each.name == layer.name for each in self.layers):
+            raise UserError(
+                f"Two layers have the name {layer.name}.",
+                hint="To share a parameter, give both the same ParamAttr(name=…).",
+            )
         self.layers.append(layer)
         return layer
 
@@ -100,7 +110,27 @@ class Configuration:
 
     @property
     def inputs(self) -> list[LayerOutput]:
-        return [each for each in self.reachable() if each.kind == "data"]
+        """Data layers in the order of a provider's slots: that of `inputs(…)`, or else depth first from the outputs.
+
+        Raises `UserError` if `inputs(…)` has left one out.
+        """
+        found: dict[str, LayerOutput] = {}
+        seen: set[int] = set()
+        ahead = list(reversed(self.outputs))
+        while ahead:
+            layer = ahead.pop()
+            if id(layer) in seen:
+                continue
+            seen.add(id(layer))
+            if layer.kind == "data":
+                found[layer.name] = layer
+            ahead += reversed(layer.parents)
+        if not self.named_inputs:
+            return list(found.values())
+        named = {each.name: each for each in self.named_inputs}
+        if absent := [name for name in found if name not in named]:
+            raise UserError(f"inputs(…) leaves out {', '.join(absent)}, which the outputs need.")
+        return list(named.values())
 
 
 _current: list[Configuration] = []

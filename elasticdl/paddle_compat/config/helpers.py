@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from types import ModuleType
 from typing import Any, cast
@@ -16,6 +17,17 @@ log = logging.getLogger("elasticdl.paddle")
 
 HELPERS, PROVIDERS = "paddle.trainer_config_helpers", "paddle.trainer.PyDataProvider2"
 _ALGORITHMS = ("sgd", "async_sgd")
+# Options of the original's settings that are accepted, with the values that leave a run of the original as it is.
+_INERT_SETTINGS: dict[str, tuple[Any, ...]] = {
+    "learning_rate_schedule": (None, "constant", "poly"),
+    "learning_rate_decay_a": (None, 0),
+    "learning_rate_decay_b": (None, 0),
+    "learning_rate_args": (None, ""),
+    "model_average": (None,),
+    "average_window": (None, 0),
+    "max_average_window": (None,),
+    "do_average_in_cpu": (None, False, True),
+}
 # Layers of the original that do not exist here, and what comes closest to them in what they compute.
 _NEAREST = {
     "bidirectional_gru": "simple_gru",
@@ -70,8 +82,24 @@ def settings(
         raise UserError(
             f"settings: there is no algorithm {algorithm!r}.{did_you_mean(algorithm, _ALGORITHMS)}"
         )
-    if more.get("learning_rate_schedule") not in (None, "constant"):
-        log.warning("settings: learning_rate_schedule=%s has no effect", more["learning_rate_schedule"])
+    for name, value in more.items():
+        if name not in _INERT_SETTINGS:
+            names = [*inspect.signature(settings).parameters, *_INERT_SETTINGS]
+            raise UserError(f"settings has no option {name}.{did_you_mean(name, names)}")
+        if value not in _INERT_SETTINGS[name]:
+            log.warning("settings: %s=%s has no effect", name, value)
+    if regularization is not None and not isinstance(
+        regularization, (attributes.L1Regularization, attributes.L2Regularization)
+    ):
+        raise UserError(
+            f"settings: regularization takes one L1Regularization or L2Regularization, not {regularization!r}."
+        )
+    if learning_method is not None and not isinstance(learning_method, attributes.BaseSGDOptimizer):
+        raise UserError(
+            f"settings: learning_method takes an optimizer such as AdamOptimizer(), not {learning_method!r}."
+        )
+    if int(batch_size) < 1:
+        raise UserError(f"settings: batch_size={batch_size} is not a number above 0.")
     current().settings = Settings(
         batch_size=int(batch_size),
         learning_rate=float(learning_rate),
@@ -112,7 +140,9 @@ def outputs(*given: Any) -> None:
 
 
 def inputs(*given: Any) -> None:
-    """Accepted: the order of inputs is that in which data layers were described."""
+    """The order of the slots of a data provider that has them in a list."""
+    for each in given:
+        current().named_inputs += [each] if isinstance(each, LayerOutput) else list(each)
 
 
 def _evaluator(*given: Any, **options: Any) -> None:

@@ -6,8 +6,9 @@ Parameters are named as in the original: `_` + layer + `.w0`, `.w1` … and `.wb
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import paddle.nn.functional as F
 from paddle.base.layer_helper import LayerHelper
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 from elasticdl.paddle_compat.config.attributes import (
     BaseActivation,
     BasePoolingType,
@@ -35,6 +37,15 @@ _FAR = 1e9
 # The number of gates of a recurrent cell.
 _GATES = {"LSTM": 4, "GRU": 3}
 _CELL_ACTIVATIONS = {"act": TanhActivation, "gate_act": SigmoidActivation, "state_act": TanhActivation}
+# Attributes of the parts of `simple_lstm` and `simple_gru`, which are one operator here.
+_LSTM_ATTRIBUTES = ("mat_param_attr", "bias_param_attr", "inner_param_attr", "mixed_layer_attr")
+_GRU_ATTRIBUTES = (
+    "mixed_param_attr",
+    "mixed_bias_param_attr",
+    "mixed_layer_attr",
+    "gru_bias_attr",
+    "gru_param_attr",
+)
 
 
 class ProgramBuilder:
@@ -73,7 +84,11 @@ class ProgramBuilder:
                     f"The parameter {name} is shared by layers of shapes {list(known.shape)} and {shape}."
                 )
             return known
-        decay = paddle.regularizer.L2Decay(attribute.l2_rate) if attribute.l2_rate is not None else None
+        decay = None
+        if attribute.l2_rate is not None:
+            decay = paddle.regularizer.L2Decay(attribute.l2_rate)
+        elif attribute.l1_rate is not None:
+            decay = paddle.regularizer.L1Decay(attribute.l1_rate)
         parameter = paddle.static.create_parameter(
             shape,
             "float32",
@@ -97,6 +112,39 @@ class Layer(LayerOutput):
 
     def __add__(self, other: LayerOutput) -> LayerOutput:
         return addto_layer(input=[self, other])
+
+
+def _check_options(
+    function: Callable[..., Any],
+    given: Mapping[str, Any],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    inert: Collection[str] = (),
+) -> None:
+    """Raises `UserError` for an option that does not exist, and for a value that changes what the original computes.
+
+    `defaults` has options of the original that are supported with that value, None or False alone; those of `inert`
+    change no result. Attributes without a dropout rate are accepted: all else that they say is inert.
+    """
+    for name, value in given.items():
+        known: dict[str, Any] = {**(defaults or {}), "layer_attr": None}
+        if name not in known and name not in inert:
+            names = [*inspect.signature(function).parameters, *known, *inert]
+            names = [each for each in names if each != "more"]
+            raise UserError(f"{function.__name__} has no option {name}.{did_you_mean(name, names)}")
+        if name in inert or value is None or value is False:
+            continue
+        if isinstance(value, ExtraLayerAttribute) and not value.drop_rate:
+            continue
+        default = known[name]
+        if isinstance(default, type):
+            if not isinstance(value, default):
+                raise UserError(
+                    f"{function.__name__} has no {name}={type(value).__name__}(): it is {default.__name__}."
+                )
+        elif default is None or isinstance(value, bool) or value != default:
+            text = f"{type(value).__name__}(…)" if hasattr(value, "__dict__") else repr(value)
+            raise UserError(f"{function.__name__}: {name}={text} is not supported: omit it.")
 
 
 def _several(layers: Layers) -> list[LayerOutput]:
@@ -164,8 +212,25 @@ def _dense(value: Value, layer: LayerOutput) -> Any:
     return value.tensor
 
 
-def _mask_of(values: Sequence[Value]) -> Any:
-    return next((each.mask for each in values if each.mask is not None), None)
+def _check_sizes(layer: LayerOutput, values: Sequence[Value], *sizes: int) -> None:
+    """Raises `UserError` unless all values are of one of the sizes: Paddle's operators would repeat smaller ones."""
+    for value in values:
+        if value.size not in sizes:
+            wanted = " or ".join(map(str, sizes))
+            raise UserError(
+                f"The layer {layer.name} ({layer.kind}) takes inputs of size {wanted}, and one has {value.size}."
+            )
+
+
+def _mask_of(values: Sequence[Value], layer: LayerOutput) -> Any:
+    """None for vectors. Raises `UserError` for both: Paddle's operators would take steps for samples."""
+    masks = [each.mask for each in values if each.mask is not None]
+    if masks and len(masks) != len(values):
+        raise UserError(
+            f"The layer {layer.name} ({layer.kind}) has inputs that are sequences and others that are not.",
+            hint="Make them sequences with expand_layer, or vectors with pooling_layer, first_seq or last_seq.",
+        )
+    return masks[0] if masks else None
 
 
 def _multiplied(value: Value, weight: Any) -> Any:
@@ -182,9 +247,10 @@ def _multiplied(value: Value, weight: Any) -> Any:
 
 
 def data_layer(
-    name: str, size: int, height: int | None = None, width: int | None = None, **_: Any
+    name: str, size: int, height: int | None = None, width: int | None = None, **more: Any
 ) -> LayerOutput:
     """A slot of the data provider."""
+    _check_options(data_layer, more, inert=("depth",))
     return current().add(Layer(name=name, kind="data", size=size))
 
 
@@ -201,6 +267,7 @@ def fc_layer(
     attributes = _attributes(param_attr, len(inputs))
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         total = None
         for index, (value, attribute) in enumerate(zip(values, attributes, strict=True)):
             weight = builder.weight(f"_{layer.name}.w{index}", [value.size, size], attribute)
@@ -209,7 +276,7 @@ def fc_layer(
         bias = builder.bias(f"_{layer.name}.wbias", size, bias_attr)
         total = total if bias is None else total + bias
         done = _dropped(builder, _activated(total, act or TanhActivation()), layer_attr)
-        return Value(tensor=done, size=size, mask=_mask_of(values))
+        return Value(tensor=done, size=size, mask=mask)
 
     return _described("fc_layer", "fc", name, size, inputs, build)
 
@@ -241,13 +308,13 @@ def concat_layer(
     layer_attr: ExtraLayerAttribute | None = None,
     bias_attr: Any = None,
 ) -> LayerOutput:
+    _check_options(concat_layer, {"bias_attr": bias_attr}, defaults={"bias_attr": None})
     size = sum(each.size for each in input)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
         joined = paddle.concat([_dense(each, layer) for each in values], axis=-1)
-        return Value(
-            tensor=_dropped(builder, _activated(joined, act), layer_attr), size=size, mask=_mask_of(values)
-        )
+        return Value(tensor=_dropped(builder, _activated(joined, act), layer_attr), size=size, mask=mask)
 
     return _described("concat", "concat", name, size, list(input), build)
 
@@ -262,13 +329,15 @@ def addto_layer(
     inputs = _several(input)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
+        _check_sizes(layer, values, values[0].size)
         total = _dense(values[0], layer)
         for value in values[1:]:
             total = total + _dense(value, layer)
         bias = builder.bias(f"_{layer.name}.wbias", inputs[0].size, bias_attr or False)
         total = total if bias is None else total + bias
         done = _dropped(builder, _activated(total, act), layer_attr)
-        return Value(tensor=done, size=inputs[0].size, mask=_mask_of(values))
+        return Value(tensor=done, size=inputs[0].size, mask=mask)
 
     return _described("addto", "addto", name, inputs[0].size, inputs, build)
 
@@ -287,9 +356,11 @@ def pooling_layer(
     name: str | None = None,
     bias_attr: Any = None,
     layer_attr: ExtraLayerAttribute | None = None,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
     """A sequence becomes one vector."""
+    unsupported: dict[str, Any] = {"bias_attr": None, "stride": -1}
+    _check_options(pooling_layer, {"bias_attr": bias_attr, **more}, defaults=unsupported)
     kind = (pooling_type or MaxPooling()).kind
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
@@ -315,14 +386,18 @@ def _sequence(value: Value, layer: LayerOutput) -> Any:
     return _dense(value, layer)
 
 
-def first_seq(input: LayerOutput, name: str | None = None, **_: Any) -> LayerOutput:  # noqa: A002
+def first_seq(input: LayerOutput, name: str | None = None, **more: Any) -> LayerOutput:  # noqa: A002
+    _check_options(first_seq, more, defaults={"stride": -1})
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return Value(tensor=_sequence(values[0], layer)[:, 0], size=input.size)
 
     return _described("first_seq", "first_seq", name, input.size, [input], build)
 
 
-def last_seq(input: LayerOutput, name: str | None = None, **_: Any) -> LayerOutput:  # noqa: A002
+def last_seq(input: LayerOutput, name: str | None = None, **more: Any) -> LayerOutput:  # noqa: A002
+    _check_options(last_seq, more, defaults={"stride": -1})
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         tensor, mask = _sequence(values[0], layer), values[0].mask
         # 1 at the last step: where the mask ends.
@@ -338,9 +413,10 @@ def expand_layer(
     input: LayerOutput,  # noqa: A002
     expand_as: LayerOutput,
     name: str | None = None,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
     """A vector becomes the sequence that repeats it."""
+    _check_options(expand_layer, more, defaults={"bias_attr": None})
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         if values[1].mask is None:
@@ -361,10 +437,14 @@ def cos_sim(
     name: str | None = None,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
+    _check_options(cos_sim, {"size": size, "layer_attr": layer_attr}, defaults={"size": 1})
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+        mask = _mask_of(values, layer)
+        _check_sizes(layer, values, values[0].size)
         left, right = (_dense(each, layer) for each in values)
         found = F.cosine_similarity(left, right, axis=-1)
-        return Value(tensor=paddle.unsqueeze(found, -1) * float(scale), size=1)
+        return Value(tensor=paddle.unsqueeze(found, -1) * float(scale), size=1, mask=mask)
 
     return _described("cos_sim", "cos", name, 1, [a, b], build)
 
@@ -385,10 +465,13 @@ def scaling_layer(input: LayerOutput, weight: LayerOutput, name: str | None = No
     """Each row times its weight."""
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        scaled = _dense(values[0], layer) * _dense(values[1], layer)
-        return replace_value(values[0], tensor=scaled)
+        # The order of the original, in which its inputs are counted.
+        factor, value = values
+        _mask_of(values, layer)
+        _check_sizes(layer, [factor], 1)
+        return replace_value(value, tensor=_dense(value, layer) * _dense(factor, layer))
 
-    return _described("scaling_layer", "scaling", name, input.size, [input, weight], build)
+    return _described("scaling_layer", "scaling", name, input.size, [weight, input], build)
 
 
 def interpolation_layer(
@@ -397,13 +480,18 @@ def interpolation_layer(
     name: str | None = None,
 ) -> LayerOutput:
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        first, second, share = (_dense(each, layer) for each in values)
-        return replace_value(values[0], tensor=share * first + (1.0 - share) * second)
+        _mask_of(values, layer)
+        _check_sizes(layer, values[:1], 1)
+        _check_sizes(layer, values[1:], values[1].size)
+        share, first, second = (_dense(each, layer) for each in values)
+        return replace_value(values[1], tensor=share * first + (1.0 - share) * second)
 
-    return _described("interpolation_layer", "interpolation", name, input[0].size, [*input, weight], build)
+    return _described("interpolation_layer", "interpolation", name, input[0].size, [weight, *input], build)
 
 
-def maxid_layer(input: LayerOutput, name: str | None = None, **_: Any) -> LayerOutput:  # noqa: A002
+def maxid_layer(input: LayerOutput, name: str | None = None, **more: Any) -> LayerOutput:  # noqa: A002
+    _check_options(maxid_layer, more)
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return Value(
             tensor=paddle.argmax(_dense(values[0], layer), axis=-1),
@@ -461,6 +549,12 @@ def trans_full_matrix_projection(
 def identity_projection(input: LayerOutput, offset: int | None = None) -> Projection:  # noqa: A002
     def build(builder: ProgramBuilder, name: str, value: Value, width: int, layer: LayerOutput) -> Any:
         start = offset or 0
+        if (offset is None and value.size != width) or start < 0 or start + width > value.size:
+            raise UserError(
+                f"An identity_projection of the layer {layer.name} takes {width} values from {start} on, of "
+                f"{value.size}.",
+                hint="Give it an offset to take some of the values.",
+            )
         return _dense(value, layer)[..., start : start + width]
 
     return Projection(origin=input, size=input.size if offset is None else 0, build=build)
@@ -469,9 +563,9 @@ def identity_projection(input: LayerOutput, offset: int | None = None) -> Projec
 def dotmul_projection(
     input: LayerOutput,  # noqa: A002
     param_attr: ParameterAttribute | None = None,
-    **_: Any,
 ) -> Projection:
     def build(builder: ProgramBuilder, name: str, value: Value, width: int, layer: LayerOutput) -> Any:
+        _check_sizes(layer, [value], width)
         return _dense(value, layer) * builder.weight(name, [width], param_attr)
 
     return Projection(origin=input, size=input.size, build=build)
@@ -484,9 +578,11 @@ def context_projection(
     padding_attr: Any = False,
 ) -> Projection:
     """Each step with its neighbours; zeros beyond the ends."""
+    _check_options(context_projection, {"padding_attr": padding_attr}, defaults={"padding_attr": False})
     start = -(context_len // 2) if context_start is None else context_start
 
     def build(builder: ProgramBuilder, name: str, value: Value, width: int, layer: LayerOutput) -> Any:
+        _check_sizes(layer, [replace_value(value, size=value.size * context_len)], width)
         tensor = _sequence(value, layer) * paddle.unsqueeze(value.mask, -1)
         before, after = max(0, -start), max(0, start + context_len - 1)
         # NLC has no mode of its own for one axis: pads the steps alone.
@@ -541,6 +637,7 @@ def mixed_layer(
             raise UserError("A mixed_layer needs a size.")
 
         def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
+            mask = _mask_of(values, layer)
             total = None
             for index, (each, value) in enumerate(zip(projections, values, strict=True)):
                 part = each.build(builder, f"_{layer.name}.w{index}", value, width, layer)
@@ -548,7 +645,7 @@ def mixed_layer(
             bias = builder.bias(f"_{layer.name}.wbias", width, bias_attr or False)
             total = total if bias is None else total + bias
             done = _dropped(builder, _activated(total, act), layer_attr)
-            return Value(tensor=done, size=width, mask=_mask_of(values))
+            return Value(tensor=done, size=width, mask=mask)
 
         return _described("mixed", "mixed", name, width, [each.origin for each in projections], build)
 
@@ -571,24 +668,33 @@ def sequence_conv_pool(
     fc_param_attr: ParameterAttribute | None = None,
     fc_bias_attr: Any = None,
     fc_act: BaseActivation | None = None,
-    **_: Any,
+    context_proj_layer_name: str | None = None,
+    fc_layer_name: str | None = None,
+    context_attr: ExtraLayerAttribute | None = None,
+    fc_attr: ExtraLayerAttribute | None = None,
+    pool_attr: ExtraLayerAttribute | None = None,
+    pool_bias_attr: Any = None,
 ) -> LayerOutput:
     """A convolution over steps, and its pooling."""
     name = name or current().next_name("sequence_conv_pooling")
     context = mixed_layer(
-        name=f"{name}_conv_proj",
+        name=context_proj_layer_name or f"{name}_conv_proj",
         size=input.size * context_len,
-        input=context_projection(input, context_len, context_start),
+        input=context_projection(input, context_len, context_start, context_proj_param_attr),
+        layer_attr=context_attr,
     )
     hidden = fc_layer(
-        name=f"{name}_conv_fc",
+        name=fc_layer_name or f"{name}_conv_fc",
         input=context,
         size=hidden_size,
         act=fc_act or TanhActivation(),
         param_attr=fc_param_attr,
         bias_attr=fc_bias_attr,
+        layer_attr=fc_attr,
     )
-    return pooling_layer(input=hidden, pooling_type=pool_type, name=name)
+    return pooling_layer(
+        input=hidden, pooling_type=pool_type, name=name, bias_attr=pool_bias_attr, layer_attr=pool_attr
+    )
 
 
 text_conv_pool = sequence_conv_pool
@@ -600,9 +706,10 @@ def simple_lstm(
     name: str | None = None,
     reverse: bool = False,
     lstm_cell_attr: ExtraLayerAttribute | None = None,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
     """A sequence of the states of an LSTM."""
+    _check_options(simple_lstm, more, defaults={**_CELL_ACTIVATIONS, **dict.fromkeys(_LSTM_ATTRIBUTES)})
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return _recurrent(
@@ -618,8 +725,12 @@ def simple_gru(
     name: str | None = None,
     reverse: bool = False,
     gru_layer_attr: ExtraLayerAttribute | None = None,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
+    _check_options(
+        simple_gru, more, defaults={**_CELL_ACTIVATIONS, **dict.fromkeys(_GRU_ATTRIBUTES)}, inert=("naive",)
+    )
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return _recurrent(
             builder, layer, values[0], size, cell="GRU", reverse=reverse, attribute=gru_layer_attr
@@ -639,7 +750,8 @@ def lstmemory(
     **more: Any,
 ) -> LayerOutput:
     """An LSTM whose input has the four gates of each step already, computed by the layer below. No peepholes."""
-    _check_memory("lstmemory", "LSTM", input, size, more)
+    _check_options(lstmemory, more, defaults=_CELL_ACTIVATIONS)
+    _check_memory("lstmemory", "LSTM", input, size)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return _memory(builder, layer, values[0], "LSTM", reverse, param_attr, bias_attr, layer_attr)
@@ -658,7 +770,8 @@ def grumemory(
     **more: Any,
 ) -> LayerOutput:
     """A GRU whose input has the three gates of each step already, computed by the layer below."""
-    _check_memory("grumemory", "GRU", input, size, more)
+    _check_options(grumemory, more, defaults=_CELL_ACTIVATIONS)
+    _check_memory("grumemory", "GRU", input, size)
 
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
         return _memory(builder, layer, values[0], "GRU", reverse, param_attr, bias_attr, layer_attr)
@@ -667,9 +780,7 @@ def grumemory(
     return _described("gru", "gated_recurrent", name, _finished(input).size // 3, [input], build)
 
 
-def _check_memory(
-    function: str, cell: str, below: LayerOutput, size: int | None, options: dict[str, Any]
-) -> None:
+def _check_memory(function: str, cell: str, below: LayerOutput, size: int | None) -> None:
     gates, below = _GATES[cell], _finished(below)
     if below.size % gates or (size is not None and size * gates != below.size):
         wanted = f"a multiple of {gates}" if size is None else f"{gates} × {size} = {gates * size}"
@@ -677,10 +788,6 @@ def _check_memory(
             f"{function} takes an input of size {wanted}, and {below.name} has {below.size}.",
             hint=f"Put a layer of {gates} times the size below it, or use simple_{cell.lower()}.",
         )
-    for option, kind in _CELL_ACTIVATIONS.items():
-        given = options.get(option)
-        if given is not None and not isinstance(given, kind):
-            raise UserError(f"{function} has no {option}={type(given).__name__}(): it is {kind.__name__}.")
 
 
 def _memory(
@@ -744,8 +851,17 @@ def bidirectional_lstm(
     size: int,
     name: str | None = None,
     return_seq: bool = False,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
+    cell = {**_CELL_ACTIVATIONS, **dict.fromkeys((*_LSTM_ATTRIBUTES, "lstm_cell_attr"))}
+    both = {f"{way}_{option}": value for way in ("fwd", "bwd") for option, value in cell.items()}
+    around = {
+        "last_seq_attr": None,
+        "first_seq_attr": None,
+        "concat_attr": None,
+        "concat_act": LinearActivation,
+    }
+    _check_options(bidirectional_lstm, more, defaults={**both, **around})
     name = name or current().next_name("bidirectional_lstm")
     forward = simple_lstm(input=input, size=size, name=f"{name}_fw")
     backward = simple_lstm(input=input, size=size, name=f"{name}_bw", reverse=True)
@@ -806,12 +922,13 @@ def _reversed(tensor: Any, lengths: Any) -> Any:
 # -- costs ---------------------------------------------------------------------------------------------------
 
 
-def _summed(cost: Any, mask: Any, weight: Any) -> Value:
-    """Per sample (a sequence sums over its steps), times its weight."""
+def _summed(cost: Any, mask: Any, weight: Any, coeff: float) -> Value:
+    """Per sample (a sequence sums over its steps), times its weight and the coefficient of the cost."""
     if mask is not None:
         cost = paddle.sum(cost * mask, axis=1)
     cost = paddle.reshape(cost, [-1, 1])
-    return Value(tensor=cost if weight is None else cost * weight, size=1)
+    cost = cost if weight is None else cost * weight
+    return Value(tensor=cost if coeff == 1.0 else cost * float(coeff), size=1)
 
 
 def _cost(
@@ -819,10 +936,20 @@ def _cost(
     name: str | None,
     parents: Sequence[LayerOutput],
     formula: Callable[[Value, Value, LayerOutput], Any],
+    coeff: float,
 ) -> LayerOutput:
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        weight = values[2].tensor if len(values) > 2 else None
-        return _summed(formula(values[0], values[1], layer), values[0].mask, weight)
+        found, label = values[:2]
+        _dense(found, layer)
+        if (found.mask is None) != (label.mask is None):
+            raise UserError(
+                f"The cost {layer.name} takes an input and a label that both are sequences, or neither."
+            )
+        weight = None
+        if len(values) > 2:
+            _check_sizes(layer, values[2:], 1)
+            weight = _dense(values[2], layer)
+        return _summed(formula(found, label, layer), found.mask, weight, coeff)
 
     return _described(prefix, "cost", name, 1, parents, build, is_cost=True)
 
@@ -834,6 +961,10 @@ def _with_weight(first: LayerOutput, second: LayerOutput, weight: LayerOutput | 
 def _cross_entropy(found: Value, label: Value, layer: LayerOutput) -> Any:
     if not label.is_ids:
         raise UserError(f"The cost {layer.name} needs a label of type integer_value.")
+    if label.size > found.size:
+        raise UserError(
+            f"The cost {layer.name} has labels of {label.size} classes, and its input has {found.size} values."
+        )
     share = paddle.take_along_axis(found.tensor, paddle.unsqueeze(label.tensor, -1), axis=-1)
     return -paddle.log(paddle.clip(paddle.squeeze(share, -1), min=1e-10))
 
@@ -843,19 +974,29 @@ def classification_cost(
     label: LayerOutput,
     weight: LayerOutput | None = None,
     name: str | None = None,
-    **_: Any,
+    coeff: float = 1.0,
+    **more: Any,
 ) -> LayerOutput:
-    return _cost("cost", name, _with_weight(input, label, weight), _cross_entropy)
+    _check_options(classification_cost, more, inert=("evaluator", "top_k"))
+    return _cost("cost", name, _with_weight(input, label, weight), _cross_entropy, coeff)
 
 
 def cross_entropy(
     input: LayerOutput,  # noqa: A002
     label: LayerOutput,
     name: str | None = None,
+    coeff: float = 1.0,
     weight: LayerOutput | None = None,
-    **_: Any,
+    **more: Any,
 ) -> LayerOutput:
-    return _cost("cross_entropy", name, _with_weight(input, label, weight), _cross_entropy)
+    _check_options(cross_entropy, more)
+    return _cost("cross_entropy", name, _with_weight(input, label, weight), _cross_entropy, coeff)
+
+
+def _check_dense_label(label: Value, layer: LayerOutput, size: int) -> None:
+    if label.is_ids or label.weights is not None:
+        raise UserError(f"The cost {layer.name} needs a label of type dense_vector.")
+    _check_sizes(layer, [label], size)
 
 
 def square_error_cost(
@@ -863,13 +1004,17 @@ def square_error_cost(
     label: LayerOutput,
     weight: LayerOutput | None = None,
     name: str | None = None,
-    **_: Any,
+    coeff: float = 1.0,
+    **more: Any,
 ) -> LayerOutput:
+    _check_options(square_error_cost, more)
+
     def formula(found: Value, wanted: Value, layer: LayerOutput) -> Any:
+        _check_dense_label(wanted, layer, found.size)
         # Half of the square, as in the original.
         return 0.5 * paddle.sum(paddle.square(found.tensor - wanted.tensor), axis=-1)
 
-    return _cost("square_error_cost", name, _with_weight(input, label, weight), formula)
+    return _cost("square_error_cost", name, _with_weight(input, label, weight), formula, coeff)
 
 
 regression_cost = square_error_cost
@@ -880,17 +1025,28 @@ def multi_binary_label_cross_entropy(
     input: LayerOutput,  # noqa: A002
     label: LayerOutput,
     name: str | None = None,
-    **_: Any,
+    coeff: float = 1.0,
+    **more: Any,
 ) -> LayerOutput:
+    _check_options(multi_binary_label_cross_entropy, more)
+
     def formula(found: Value, wanted: Value, layer: LayerOutput) -> Any:
+        _check_dense_label(wanted, layer, found.size)
         return paddle.sum(F.binary_cross_entropy(found.tensor, wanted.tensor, reduction="none"), axis=-1)
 
-    return _cost("multi_binary_label_cross_entropy", name, [input, label], formula)
+    return _cost("multi_binary_label_cross_entropy", name, [input, label], formula, coeff)
 
 
-def sum_cost(input: LayerOutput, name: str | None = None, **_: Any) -> LayerOutput:  # noqa: A002
+def sum_cost(
+    input: LayerOutput,  # noqa: A002
+    name: str | None = None,
+    coeff: float = 1.0,
+    **more: Any,
+) -> LayerOutput:
+    _check_options(sum_cost, more)
+
     def build(builder: ProgramBuilder, layer: LayerOutput, values: Sequence[Value]) -> Value:
-        return _summed(paddle.sum(_dense(values[0], layer), axis=-1), values[0].mask, None)
+        return _summed(paddle.sum(_dense(values[0], layer), axis=-1), values[0].mask, None, coeff)
 
     return _described("sum_cost", "cost", name, 1, [input], build, is_cost=True)
 

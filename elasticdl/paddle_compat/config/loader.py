@@ -97,6 +97,9 @@ def _explained(path: Path) -> Iterator[None]:
         raise UserError(
             f"{_place(error, path)}: {error}.", hint="Put it beside the configuration."
         ) from error
+    except SystemExit as error:
+        # With its exit code, a run that has trained nothing would succeed.
+        raise UserError(f"{_place(error, path)}: exits with {error.code!r}.") from error
     except Exception as error:
         raise UserError(f"{_place(error, path)}: {type(error).__name__}: {error}") from error
 

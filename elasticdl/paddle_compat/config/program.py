@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,11 @@ def build_program(configuration: Configuration, slots: Mapping[str, InputType]) 
         if layer.kind == "data":
             values[id(layer)] = _input(layer, slots)
         else:
-            assert layer.build is not None
-            values[id(layer)] = layer.build(builder, layer, [values[id(each)] for each in layer.parents])
+            values[id(layer)] = _built(builder, layer, [values[id(each)] for each in layer.parents])
+    for layer in configuration.inputs:
+        # Of `inputs(…)` alone; what the provider yields for them is fed, too.
+        if id(layer) not in values:
+            values[id(layer)] = _input(layer, slots)
     costs = [each for each in configuration.outputs if each.is_cost]
     if not costs:
         raise UserError("None of the outputs is a cost, such as classification_cost or regression_cost.")
@@ -64,9 +67,28 @@ def build_program(configuration: Configuration, slots: Mapping[str, InputType]) 
     )
 
 
+def _built(builder: ProgramBuilder, layer: LayerOutput, inputs: Sequence[Value]) -> Value:
+    assert layer.build is not None
+    try:
+        return layer.build(builder, layer, inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        # Paddle's own messages begin with its call stack.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        summary = (line for line in lines if line.startswith("(") or "Error:" in line)
+        reason = next(summary, lines[-1] if lines else type(error).__name__)
+        raise UserError(f"The layer {layer.name} ({layer.kind}) does not fit its inputs: {reason}") from error
+
+
 def _input(layer: LayerOutput, slots: Mapping[str, InputType]) -> Value:
     kind = slots[layer.name]
     name = layer.name
+    # A layer of ids may have room for more than there are.
+    if kind.dim > layer.size or (kind.dim != layer.size and kind.kind is not SlotKind.IDS):
+        raise UserError(
+            f"The data layer {name} has the size {layer.size}, and its slot of the data provider {kind.dim}."
+        )
     if kind.kind is SlotKind.DENSE:
         shape = [None, None, kind.dim] if kind.is_sequence else [None, kind.dim]
         tensor = paddle.static.data(name, shape, "float32")
@@ -95,6 +117,31 @@ def _error_rate(cost: LayerOutput, values: Mapping[int, Value]) -> Any | None:
     return paddle.mean(paddle.cast(wrong, "float32"))
 
 
+def add_penalty(total: Any, parameters: Mapping[str, Any], settings: Settings) -> Any:
+    """Returns the cost with the regularization of each trainable parameter: its own, or that of the settings.
+
+    For parameter servers: from their trainers' programs Paddle removes what an optimizer adds to gradients.
+    """
+    terms = [total]
+    for parameter in parameters.values():
+        decay = parameter.regularizer or _decay(settings)
+        if decay is None or not parameter.trainable:
+            continue
+        if isinstance(decay, paddle.regularizer.L1Decay):
+            terms.append(decay._coeff * paddle.sum(paddle.abs(parameter)))
+        else:
+            terms.append(0.5 * decay._coeff * paddle.sum(paddle.square(parameter)))
+    return paddle.add_n(terms)
+
+
+def _decay(settings: Settings) -> Any | None:
+    if settings.regularization is None:
+        return None
+    rate = settings.regularization.rate
+    l1 = type(settings.regularization).__name__.startswith("L1")
+    return paddle.regularizer.L1Decay(rate) if l1 else paddle.regularizer.L2Decay(rate)
+
+
 def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
     """Makes the optimizer. On servers, a rule that they lack is replaced with Adam."""
     method = settings.learning_method
@@ -108,10 +155,8 @@ def make_optimizer(settings: Settings, *, on_servers: bool) -> Any:
         )
         name, options = "adam", {}
     common: dict[str, Any] = {"learning_rate": settings.learning_rate}
-    if settings.regularization is not None:
-        rate = settings.regularization.rate
-        l1 = type(settings.regularization).__name__.startswith("L1")
-        common["weight_decay"] = paddle.regularizer.L1Decay(rate) if l1 else paddle.regularizer.L2Decay(rate)
+    if settings.regularization is not None and not on_servers:
+        common["weight_decay"] = _decay(settings)
     if settings.gradient_clipping_threshold:
         common["grad_clip"] = paddle.nn.ClipGradByValue(settings.gradient_clipping_threshold)
     rules = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import UserError
+from elasticdl.jobs.flags.nearest import did_you_mean
 
 log = logging.getLogger("elasticdl.paddle")
 
@@ -119,14 +121,23 @@ def provider(
     check: bool = False,
     check_fail_continue: bool = False,
     init_hook: Callable[..., Any] | None = None,
-    **_: Any,
+    slots: Any = None,
+    **unknown: Any,
 ) -> Callable[[Callable[..., Iterator[Any]]], Provider]:
     """Samples of a pass are shuffled all together, so the sizes of pools have no effect."""
+    for name in unknown:
+        known = inspect.signature(provider).parameters
+        raise UserError(f"provider has no option {name}.{did_you_mean(name, known)}")
+    if calc_batch_size is not None:
+        log.warning("provider: calc_batch_size has no effect; each sample counts as one")
+    if input_types is not None and slots is not None:
+        raise UserError("provider takes input_types or slots, its former name, not both.")
+    types = slots if input_types is None else input_types
 
     def wrap(function: Callable[..., Iterator[Any]]) -> Provider:
         return Provider(
             function=function,
-            input_types=input_types,
+            input_types=types,
             init_hook=init_hook,
             should_shuffle=should_shuffle is not False,
             is_cached=cache == CacheType.CACHE_PASS_IN_MEM,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from elasticdl.data.reader import BadRange, Reader
+from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.wire import master_pb2 as pb
@@ -16,6 +17,8 @@ from elasticdl.worker.shard_source import LeasedShards
 from elasticdl.worker.trainer import CallbackRunner, MetricStates, Trainer
 
 DATASET = "evaluation"
+# The metric of every evaluation; its last state is the number of samples.
+LOSS = "loss"
 
 
 class Evaluator:
@@ -77,12 +80,23 @@ class Evaluator:
         reply = self._link.call(self._link.stub.FinishEvaluation, claim)
         if not reply.yours:
             return False
-        values = trainer.metric_values([_state_from_wire(state) for state in reply.states])
+        states = [_state_from_wire(state) for state in reply.states]
+        self._check_samples(states)
+        values = trainer.metric_values(states)
         self._link.call(
             self._link.stub.FinishEvaluation,
             pb.FinishEvaluationRequest(node=self._link.node, evaluation=number, metrics=values),
         )
         return True
+
+    def _check_samples(self, states: Sequence[MetricStates]) -> None:
+        """Raises `UserError` for metrics over no samples, which would be NaN."""
+        counts = [state.arrays[-1] for state in states if state.name == LOSS]
+        if counts and not any(np.any(count) for count in counts):
+            raise UserError(
+                f"No sample of {self._spec.data.validation_data} was evaluated: the feed gives none for any record.",
+                hint="Yield a sample for each record in mode EVALUATION, too.",
+            )
 
 
 def _state_to_wire(state: MetricStates) -> pb.MetricState:

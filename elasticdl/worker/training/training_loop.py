@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from elasticdl.data.reader import Reader
+from elasticdl.errors import UserError
 from elasticdl.jobs.mode import Mode
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.ps.checkpoint.checkpoint_folders import snapshot_name
@@ -50,6 +51,10 @@ _RATE_SECONDS = 1.0
 # How long a program that has failed waits for its last reports to be answered. It need not succeed: of what was pushed
 # the servers know.
 _LAST_REPORT_SECONDS = 2.0
+
+
+# Records that are read at once to find a sample: few at first, more where the feed leaves many out.
+_FIRST_EXAMPLE_RECORDS, _MOST_EXAMPLE_RECORDS = 2, 1024
 
 
 class TrainingLoop:
@@ -317,14 +322,19 @@ class TrainingLoop:
         self._link.call(self._link.stub.Truncate, request)
 
     def _make_ready(self) -> bool:
-        """Sees to it that the model has its parameters: a worker that has not trained yet needs a sample for that."""
+        """Sees to it that the model has its parameters: a worker that has not trained yet needs a sample for that.
+
+        Raises `UserError` if the feed gives none for any record: no worker would ever have one.
+        """
         if self._model is None:
             return False
         if self._example is not None:
             self._model.prepare(self._example)
             return True
-        for start in range(0, len(self._training), 2):
-            shard = Shard(lease_id=0, epoch=0, start=start, end=min(start + 2, len(self._training)))
+        start, count = 0, _FIRST_EXAMPLE_RECORDS
+        is_readable = True
+        while start < len(self._training):
+            shard = Shard(lease_id=0, epoch=0, start=start, end=min(start + count, len(self._training)))
             batches = self._trainer.batches(
                 self._training, [shard], mode=Mode.TRAINING, batch_size=2, max_bad_records=2
             )
@@ -332,9 +342,17 @@ class TrainingLoop:
                 if batch.size:
                     self._prepare(batch)
                     return True
+                is_readable = is_readable and not batch.bad
             # Samples that cannot be read, or that the feed leaves out, are no example: others wait for one.
             if self._abandoned(self._generation):
-                break
+                return False
+            start, count = shard.end, min(2 * count, _MOST_EXAMPLE_RECORDS)
+        if is_readable and len(self._training):
+            raise UserError(
+                f"The feed gives no sample for any of the {len(self._training):,} records of "
+                f"{self._spec.data.training_data}.",
+                hint="Yield a sample for each record that is to be trained.",
+            )
         return False
 
     def _evaluate(self, directive: pb.Directive) -> None:
@@ -461,6 +479,9 @@ class TrainingLoop:
         else:
             # The computed batches of the previous shard count first.
             self._model.settle()
+            if self._example is None and not batch.bad:
+                # A feed may leave records out, but not all of them: the epoch would count as trained.
+                self._make_ready()
             applied(None)
         self._leases.advance(batch, position, batches)
         self._stall_watch.restart()

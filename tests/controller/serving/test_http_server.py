@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.error
 import urllib.request
 from http import HTTPStatus
+
+import pytest
 
 from elasticdl.controller.serving.health import STALLED_SECONDS, health_routes
 from elasticdl.controller.serving.http_server import HttpServer, Response
@@ -44,6 +47,17 @@ def test_unknown_path_is_not_found() -> None:
     with health() as server:
         assert get(server, "/elsewhere")[0] == HTTPStatus.NOT_FOUND
         assert get(server, "/healthz", body=b"{}")[0] == HTTPStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize("length", ["\u00b2", "-1", "9" * 5000, "1e3"])
+def test_length_that_is_no_number_is_refused(length: str) -> None:
+    with HttpServer(bind="127.0.0.1", port=0, posts={"/": echo}) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        connection.putrequest("POST", "/")
+        connection.putheader("Content-Length", length)
+        connection.endheaders()
+        assert connection.getresponse().status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        connection.close()
 
 
 def test_failure_of_a_route_is_an_internal_error_and_not_the_end() -> None:

@@ -69,3 +69,11 @@ def test_several_texts_add_up() -> None:
 @given(st.dictionaries(st.from_regex(r"[A-Za-z_]\w*", fullmatch=True), st.text()))
 def test_formatted_pairs_parse_back(pairs: dict[str, str]) -> None:
     assert parse(format_pairs(pairs)) == pairs
+
+
+def test_list_of_names_and_values_is_refused() -> None:
+    """As Kubernetes lists variables: `name` and `value` would become keys."""
+    for entry in ({"name": "A", "value": "b"}, {"name": "A"}):
+        with pytest.raises(BadValue, match="write a mapping of keys to values"):
+            parse([entry])
+    assert parse([{"A": "b"}, "C=d"]) == {"A": "b", "C": "d"}

@@ -212,3 +212,11 @@ def test_head_of_an_invalid_document_is_readable() -> None:
     assert (head.key, head.queue_name, head.is_deleted) == ("default/x", "team", True)
     assert head.deleted_seconds is not None
     assert head.deleted_seconds - head.created_seconds == 60
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_number_that_is_not_finite_is_named(number: float) -> None:
+    """YAML has them, as `.inf` and `.nan`."""
+    problems = problems_of(edl_document(port=number, weight=number))
+    assert "is not" in problems["spec.port"]
+    assert "spec.weight" in problems

@@ -8,7 +8,7 @@ import pytest
 
 from elasticdl.errors import UserError
 from elasticdl.paddle_compat.cluster.data_job import DataJob, check_volume, read_data_job
-from elasticdl.paddle_compat.cluster.sources import Sizes
+from elasticdl.paddle_compat.cluster.sources import Sizes, ratings, read_ratings, read_reviews
 
 _SIZES = Sizes(reviews=60, ratings=60)
 
@@ -133,3 +133,57 @@ def test_folder_on_no_volume_is_refused_with_the_mount_path(tmp_path: Path) -> N
 
 def test_folder_on_a_volume_is_accepted(tmp_path: Path) -> None:
     check_volume(tmp_path / "new", root=Path("/proc"))
+
+
+def write_movielens(folder: Path, movies: str, users: str, ratings: str) -> Path:
+    for name, text in (("movies", movies), ("users", users), ("ratings", ratings)):
+        (folder / f"{name}.dat").write_text(text, "latin-1")
+    return folder
+
+
+GOOD = (
+    "1::Toy\x85 Story (1995)::Comedy\r\n2::Heat::Crime\n",
+    "1::F::18::3::0\n",
+    "1::1::5::0\n" * 5 + "1::2::3.5::0",
+)
+
+
+def test_files_of_movielens_are_read_line_by_line(tmp_path: Path) -> None:
+    """Titles in Latin-1 have characters at which `splitlines` splits."""
+    made = ratings(read_ratings(str(write_movielens(tmp_path, *GOOD))), "mine")
+    assert len(made.train) + len(made.test) == 6
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        (0, "one::Toy Story::Comedy\n", "the id 'one' of a movie is no number"),
+        (0, "99999999999::Toy Story::Comedy\n", "the id '99999999999' of a movie is no number up to"),
+        (0, "", "mine has no movies"),
+        (1, "", "mine has no users"),
+        (1, "-1::F::18::3::0\n", "the id '-1' of a user"),
+        (2, "1::1::good::0\n", "the rating 'good', not one from 1 to 5"),
+        (2, "1::1::nan::0\n", "the rating 'nan', not one from 1 to 5"),
+    ],
+)
+def test_field_of_movielens_that_does_not_fit_is_named(
+    tmp_path: Path, file: int, text: str, words: str
+) -> None:
+    texts = list(GOOD)
+    texts[file] = text
+    if file < 2:
+        texts[2] = (
+            texts[2] if not text else f"{text.split('::')[0] if file else '1'}::{text.split('::')[0]}::5::0\n"
+        )
+        texts[2] = texts[2].replace("-1::-1", "-1::1")
+    with pytest.raises(UserError, match=words):
+        ratings(read_ratings(str(write_movielens(tmp_path, *texts))), "mine")
+
+
+def test_reviews_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "reviews.txt"
+    file.write_bytes("1\tgood\n0\t很差\n".encode("gbk"))
+    with pytest.raises(UserError, match=r"reviews.txt:2 is not UTF-8"):
+        read_reviews(str(file))
+    file.write_text("1\tgood\u2028 film\r\n0\t很差\n")
+    assert read_reviews(str(file)) == ["1\tgood\u2028 film", "0\t很差"]

@@ -23,7 +23,7 @@ from elasticdl.paddle_compat.cluster.membership import (
     find_quorum,
     write_members,
 )
-from elasticdl.paddle_compat.cluster.node import Intervals, MemberLost, Node, check_interface
+from elasticdl.paddle_compat.cluster.node import Intervals, MemberLost, Node, check_interface, claim_output
 from elasticdl.paddle_compat.cluster.passes import newest_pass
 from elasticdl.paddle_compat.cluster.sources import Sizes
 from elasticdl.paddle_compat.cluster.variables import GUIDE, Variables, read_variables
@@ -253,7 +253,7 @@ def test_volume_that_is_not_writable_is_named_with_the_user(
     assert (
         nodes.main(["--config=./trainer_config.py"], environment(variables, tmp_path)) == ExitCode.BAD_INPUT
     )
-    assert f"{variables.output}/node_0: " in caplog.text
+    assert f"{variables.output}/" in caplog.text
     assert f"This node (user {os.getuid()}) must be able to read and write" in caplog.text
 
 
@@ -324,3 +324,20 @@ def test_log_on_a_full_volume_does_not_stop_the_trainer(
         sink.raw.close()
     assert "Writing the log stopped: No space left on device" in caplog.text
     assert capfdbinary.readouterr().out == b"one\ntwo\n"
+
+
+def test_passes_of_another_configuration_are_refused(variables: Variables) -> None:
+    """Their number is no reason to succeed."""
+    done = variables.output / "pass-00000"
+    claim_output(dataclasses.replace(variables, config_dir="quick_start"), "./trainer_config.py")
+    claim_output(variables, "./trainer_config.py")
+    done.mkdir()
+    (done / "done").touch()
+    assert make(variables, Members([A]), "--num_passes=1").run() == 0
+    other = dataclasses.replace(variables, config_dir="quick_start")
+    message = refusal(make(other, Members([A]), "--num_passes=1"))
+    assert "has 1 passes of the configuration recommendation/trainer_config.py" in message
+    assert "this job's is quick_start/trainer_config.py" in message
+    # Of an earlier version, which left no note.
+    (variables.output / ".configuration").unlink()
+    assert make(other, Members([A]), "--num_passes=1").run() == 0

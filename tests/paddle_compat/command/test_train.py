@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN
+from elasticdl.errors import UserError
+from elasticdl.paddle_compat.cluster.arguments import PSERVER, TRAIN, parse
 from elasticdl.paddle_compat.command.__main__ import main
 
 PROVIDER = """
@@ -132,6 +133,65 @@ def test_bad_data_is_named(folder: Path, file: str, text: str, message: str) -> 
     code, log = train(folder, "--num_passes=1")
     assert code == 2
     assert message in log
+
+
+def test_missing_test_list_is_named_before_a_pass_is_trained(folder: Path) -> None:
+    (folder / "trainer_config.py").write_text(CONFIG % (*ADAM, "pooling_layer(words)"))
+    (folder / "test.list").unlink()
+    code, log = train(folder, "--num_passes=1")
+    assert code == 2
+    assert "test.list cannot be read" in log
+    assert "Pass=0" not in log
+
+
+@pytest.mark.parametrize(
+    ("test_list", "message"),
+    [
+        ("None", "has NaN or infinite values after pass 0, which is not saved"),
+        ("'test.list'", "cost of the test"),
+    ],
+)
+def test_last_update_that_is_not_finite_is_not_saved(folder: Path, test_list: str, message: str) -> None:
+    text = CONFIG % ("3e38", "MomentumOptimizer()", "pooling_layer(words)")
+    text = text.replace("batch_size=32", "batch_size=480").replace('"test.list"', test_list)
+    (folder / "trainer_config.py").write_text(text)
+    code, log = train(folder, "--num_passes=1")
+    assert code == 2, log
+    assert message in log
+    assert not (folder / "output").exists()
+
+
+def test_folder_that_is_no_folder_is_named(folder: Path) -> None:
+    (folder / "trainer_config.py").write_text(CONFIG % (*ADAM, "pooling_layer(words)"))
+    (folder / "taken").write_text("")
+    code, log = train(folder, "--num_passes=1", "--save_dir=taken/model")
+    assert code == 2
+    assert "Pass 0 cannot be saved in taken/model: Not a directory" in log
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--num_passes", "--dot_period=1"], "--num_passes needs a value"),
+        (["--save_dir"], "--save_dir needs a value"),
+        (["--num_passes=²"], "takes a whole number of at least 1, not '²'"),
+        (["--seed=" + "1" * 5000], "takes a whole number of at least 0, not '1111"),
+        (["--start_pass=3", "--num_passes=3"], "--start_pass=3 is not below --num_passes=3"),
+        (["--port=65535", "--ports_num=2"], "leaves no room for 2 servers"),
+        (["--port=70000"], "leaves no room for 1 servers"),
+    ],
+)
+def test_flag_that_cannot_be_meant_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(words, TRAIN, command="paddle train")
+    assert message in caught.value.message
+
+
+def test_switch_without_a_value_is_on() -> None:
+    assert parse(["--use_gpu", "--local=off"], TRAIN, command="paddle train").given == {
+        "use_gpu": "1",
+        "local": "off",
+    }
 
 
 @pytest.mark.parametrize("command", ["train", "pserver"])

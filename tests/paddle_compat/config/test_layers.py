@@ -240,3 +240,20 @@ def test_shared_parameter_is_one(compute: Any) -> None:
     assert list(found.parameters) == ["both"]
     expected = np.tanh(np.concatenate([X @ found.parameters["both"], Y @ found.parameters["both"]], axis=1))
     np.testing.assert_allclose(found["out"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "cost",
+    ["square_error_cost(x, y{})", "multi_binary_label_cross_entropy(h, h{})", "sum_cost(x{})"],
+)
+def test_cost_is_multiplied_by_its_coefficient(compute: Any, cost: str) -> None:
+    text = f"{DATA}h = fc_layer(x, size=3, act=SigmoidActivation())\noutputs({{}})"
+    plain, halved = (
+        compute(
+            text.format(f"{cost.format(coeff)}, sum_cost(concat_layer([y, share]), coeff=0.0)"),
+            SLOTS,
+            SAMPLES,
+        )
+        for coeff in ("", ", coeff=0.5")
+    )
+    np.testing.assert_allclose(halved[0]["cost"], 0.5 * plain[0]["cost"], rtol=1e-5)
