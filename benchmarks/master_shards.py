@@ -33,6 +33,9 @@ _TARGETS = {
     ("elasticai_api, one a call", 1): 3.0,
     ("elasticai_api, one a call", 8): 3.0,
     (f"{SHARDS_A_CALL} a call", 8): 10.0,
+    # On two cores, the package's own processor time allows 3 and 2 (docs/decisions/0052-unary-http2-server.md).
+    ("the public package, one a call", 1): 1.0,
+    ("the public package, one a call", 8): 1.0,
 }
 
 

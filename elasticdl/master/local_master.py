@@ -11,9 +11,9 @@ import errno
 import logging
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-
-import grpc.aio
 
 from elasticdl.errors import UserError
 from elasticdl.jobs.job_folder import HISTORY_NAME, write_atomically
@@ -83,9 +83,9 @@ async def _serve(folder: Path) -> int:
     servers = Servers(master, token)
     # The public package sends no token, so its port stays on this machine.
     if servers.public is not None and not spec.nodes.hosts:
-        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public, "ELASTICDL_PUBLIC_PORT", public=True)
+        environment["DLROVER_MASTER_ADDR"] = _bind(servers.public.add_port, "ELASTICDL_PUBLIC_PORT")
     address = environment["MASTER_ADDR"] = _bind(
-        servers.own, "ELASTICDL_MASTER_PORT", is_everywhere=bool(spec.nodes.hosts)
+        partial(add_port, servers.own), "ELASTICDL_MASTER_PORT", is_everywhere=bool(spec.nodes.hosts)
     )
     master.recover(attempt=int(os.environ.get("ELASTICDL_ATTEMPT", "1")))
     await servers.start()
@@ -122,14 +122,12 @@ def _on_hosts(spec: JobSpec, folder: Path, local: Platform) -> tuple[Platform, S
     return SshPlatform(local, settings, folder / "hosts"), surroundings
 
 
-def _bind(
-    server: grpc.aio.Server, variable: str, *, public: bool = False, is_everywhere: bool = False
-) -> str:
-    """The address it listens at, for those on this machine."""
+def _bind(listen: Callable[[str], int], variable: str, *, is_everywhere: bool = False) -> str:
+    """The address a server listens at, for those on this machine."""
     port = os.environ[variable]
     address = f"127.0.0.1:{port}"
     try:
-        add_port(server, f"0.0.0.0:{port}" if is_everywhere else address, public=public)
+        listen(f"0.0.0.0:{port}" if is_everywhere else address)
     except RuntimeError:
         raise UserError(
             f"Another process listens at {address}, which this job's master needs.",

@@ -51,9 +51,6 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 # of metrics are the largest. gRPC rejects a longer one by its length, before it reads it.
 _LONGEST_REQUEST = 64 << 20
 
-# Without a token: calls for shards and reports of them. Checkpoints of shards are the largest.
-_LONGEST_PUBLIC_REQUEST = 4 << 20
-
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", _ANY_SIZE),
     ("grpc.max_receive_message_length", _LONGEST_REQUEST),
@@ -120,13 +117,10 @@ def new_server(token: str, *, threads: int, admitted: Callable[[str], None] | No
     return grpc.server(pool, interceptors=[TokenInterceptor(token, admitted)], options=SERVER_OPTIONS)
 
 
-def new_aio_server(token: str | None) -> grpc.aio.Server:
-    """The same for an event loop. Without a token it answers every caller. Calls of vanished callers are canceled."""
-    checks = [] if token is None else [AioTokenInterceptor(token)]
-    options = dict((*SERVER_OPTIONS, *_KEEPALIVE, *_SMALL_MESSAGES))
-    if token is None:
-        options["grpc.max_receive_message_length"] = _LONGEST_PUBLIC_REQUEST
-    return grpc.aio.server(interceptors=checks, options=tuple(options.items()))
+def new_aio_server(token: str) -> grpc.aio.Server:
+    """The same for an event loop. Calls of vanished callers are canceled."""
+    options = (*SERVER_OPTIONS, *_KEEPALIVE, *_SMALL_MESSAGES)
+    return grpc.aio.server(interceptors=[AioTokenInterceptor(token)], options=options)
 
 
 def add_port(
@@ -134,13 +128,9 @@ def add_port(
     address: str,
     *,
     security: Security | None = None,
-    public: bool = False,
 ) -> int:
-    """Makes a server listen at HOST:PORT, port 0 for any; returns the port. `RuntimeError`: it is taken.
-
-    `public`: for callers who know nothing of the job's certificates, so never encrypted.
-    """
-    security = None if public else security or Security.of_environment()
+    """Makes a server listen at HOST:PORT, port 0 for any; returns the port. `RuntimeError`: it is taken."""
+    security = security or Security.of_environment()
     if security is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, security.server_credentials())

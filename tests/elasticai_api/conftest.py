@@ -23,6 +23,7 @@ from elasticdl.master.services.shard_fetches import ShardFetches
 from elasticdl.master.services.shard_service import PublicShardService, ShardService
 from elasticdl.platforms.platform import NodePhase, NodeRequest, NodeStatus, Platform
 from elasticdl.wire.channel import add_port, new_aio_server
+from elasticdl.wire.http2.server import UnaryServer
 from elasticdl.wire.reserved_ports import KeptPort
 from tests.master.node_statuses import node_status
 from tests.serving_thread import ServingThread
@@ -201,12 +202,14 @@ class RunningMaster:
         fetches = ShardFetches(lambda lease: master.state.ledger.is_leased(lease))
         own, public = LosingAnswers(master, fetches), PublicLosingAnswers(master, fetches)
         own.losses = public.losses = self.service = Losses()
-        servers = [new_aio_server(self.token), new_aio_server(None)]
-        add_ProgressServicer_to_server(own, servers[0])  # type: ignore[no-untyped-call]
+        own_server, public_server = new_aio_server(self.token), UnaryServer()
+        servers: tuple[Any, ...] = (own_server, public_server)
+        add_port(own_server, self.address)
+        public_server.add_port(self.public_address)
+        add_ProgressServicer_to_server(own, own_server)  # type: ignore[no-untyped-call]
         # As in `master.services.endpoints`.
-        for number, (service, server) in enumerate(zip((own, public), servers, strict=True)):
+        for service, server in zip((own, public), servers, strict=True):
             add_MasterServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-            add_port(server, f"127.0.0.1:{self._ports[number].number}", public=number == 1)
             await server.start()
         for node in list(master.state.roster.nodes):
             status = {"name": node, "role": node.split("-")[0], "phase": "running", "reason": ""}

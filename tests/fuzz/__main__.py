@@ -13,9 +13,15 @@ import sys
 import time
 import traceback
 
-from tests.fuzz import files, master_ports, server_calls, server_ports
+from tests.fuzz import files, http2_frames, master_ports, server_calls, server_ports
 
-TARGETS = {**files.TARGETS, **server_ports.TARGETS, **server_calls.TARGETS, **master_ports.TARGETS}
+TARGETS = {
+    **files.TARGETS,
+    **server_ports.TARGETS,
+    **server_calls.TARGETS,
+    **master_ports.TARGETS,
+    **http2_frames.TARGETS,
+}
 
 
 def main() -> int:

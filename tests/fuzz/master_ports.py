@@ -158,7 +158,7 @@ class _ServedMaster:
         self.servers = MasterServers(self.master, TOKEN)
         self.port = add_port(self.servers.own, "127.0.0.1:0")
         if self.servers.public is not None:
-            self.public_port = add_port(self.servers.public, "127.0.0.1:0", public=True)
+            self.public_port = self.servers.public.add_port("127.0.0.1:0")
         await self.servers.start()
 
     def close(self) -> None:

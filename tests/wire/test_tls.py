@@ -13,6 +13,7 @@ import pytest
 
 from elasticdl.platforms.kubernetes.credentials import Credentials, tls_name
 from elasticdl.wire.channel import add_port, new_aio_server, new_server, open_aio_channel, open_channel
+from elasticdl.wire.http2.server import UnaryServer
 from elasticdl.wire.security import NotTrusted, Security, check_peer
 
 ECHO = "/test.Echo/Once"
@@ -149,9 +150,9 @@ async def _asyncio_both_ends(folder: Path) -> None:
         return request
 
     mine, other = security(folder / "mine", MINE), security(folder / "other", OTHER)
-    server, public = new_aio_server("secret"), new_aio_server(None)
+    server, public = new_aio_server("secret"), UnaryServer()
     ports = [add_port(server, "127.0.0.1:0", security=mine)]
-    ports.append(add_port(public, "127.0.0.1:0", security=mine, public=True))
+    ports.append(public.add_port("127.0.0.1:0"))
     for each in (server, public):
         each.add_generic_rpc_handlers(handlers(echo))
         await each.start()

@@ -205,7 +205,7 @@ async def _serve(
         everywhere = naming.everywhere(pod_ip)
         add_port(servers.own, naming.address(everywhere, naming.MASTER_PORT))
         if servers.public is not None:
-            add_port(servers.public, naming.address(everywhere, naming.SHARDS_PORT), public=True)
+            servers.public.add_port(naming.address(everywhere, naming.SHARDS_PORT))
         await servers.start()
         log.info("Job %s: the master listens at %s.", spec.job_name, environment["MASTER_ADDR"])
         record_sync = RecordSync(cluster, master, writer)

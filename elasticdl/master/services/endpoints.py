@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import grpc.aio
+from typing import TYPE_CHECKING
 
 from elasticdl.jobs.sections.training import ALLREDUCE
 from elasticdl.master.master import Master
 from elasticdl.master.services.master_service import MasterService
 from elasticdl.wire.channel import new_aio_server
 from elasticdl.wire.master_pb2_grpc import add_MasterServicer_to_server
+
+if TYPE_CHECKING:
+    from elasticdl.wire.http2.server import UnaryServer
 
 # For watchers to read the last word before the connection goes.
 _GRACE_SECONDS = 0.5
@@ -19,7 +22,7 @@ class Servers:
 
     def __init__(self, master: Master, token: str) -> None:
         self.own = new_aio_server(token)
-        self.public: grpc.aio.Server | None = None
+        self.public: UnaryServer | None = None
         spec = master.spec
         add_MasterServicer_to_server(MasterService(master), self.own)  # type: ignore[no-untyped-call]
         if spec.training.distribution_strategy == ALLREDUCE:
@@ -47,8 +50,10 @@ class Servers:
             add_shard_calls(shards, self.own)  # type: ignore[no-untyped-call]
             add_progress_calls(shards, self.own)  # type: ignore[no-untyped-call]
             if spec.model.public_client:
+                from elasticdl.wire.http2.server import UnaryServer
+
                 # The public package sends no token: it gets at the shards of this job, and at nothing else.
-                self.public = new_aio_server(None)
+                self.public = UnaryServer()
                 add_shard_calls(public, self.public)  # type: ignore[no-untyped-call]
 
     async def start(self) -> None:

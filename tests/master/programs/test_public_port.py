@@ -57,7 +57,7 @@ def converse(master: Master, what: Callable[[Any, Any], Awaitable[None]]) -> Non
         servers = Servers(master, TOKEN)
         assert servers.public is not None
         own = add_port(servers.own, "127.0.0.1:0")
-        public = add_port(servers.public, "127.0.0.1:0", public=True)
+        public = servers.public.add_port("127.0.0.1:0")
         await servers.start()
         try:
             async with (
@@ -133,7 +133,7 @@ def test_report_for_a_shard_of_another_worker_is_rejected(master: Master) -> Non
     async def main() -> None:
         servers = Servers(master, TOKEN)
         assert servers.public is not None
-        port = add_port(servers.public, "127.0.0.1:0", public=True)
+        port = servers.public.add_port("127.0.0.1:0")
         await servers.start()
         # Each with a connection of its own, as two processes have.
         options = [("grpc.use_local_subchannel_pool", 1)]
