@@ -30,6 +30,13 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Processes of jobs import less with a framework: see e2e/startup/sitecustomize.py.
+STARTUP = str(ROOT / "e2e" / "startup")
+_IMPORTED_FROM = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+if STARTUP not in _IMPORTED_FROM:
+    os.environ["PYTHONPATH"] = os.pathsep.join([STARTUP, *filter(None, _IMPORTED_FROM)])
+
 # Long enough for a loaded machine; nothing is asserted about time, this only ends what hangs.
 DEADLINE = 400.0
 

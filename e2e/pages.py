@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.conftest import ROOT
+from e2e.conftest import ROOT, STARTUP
 from e2e.documents import missing_line, outputs_of, steps_of, whole_script
 
 # Those that need a cluster are followed by the tests that have one.
@@ -67,7 +67,7 @@ def _environment(folder: Path) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": f"{commands}:{installed}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([STARTUP, str(ROOT)]),
         "HOME": str(folder),
         "ELASTICDL_HOME": str(folder / "home"),
         "ELASTICDL_CACHE": str(folder / "cache"),

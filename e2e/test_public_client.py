@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from e2e import programs
-from e2e.conftest import ROOT, Gates, Job, wait_until
+from e2e.conftest import ROOT, STARTUP, Gates, Job, wait_until
 
 PUBLIC = ROOT / ".public-client"
 PACKAGES = {"ours": ROOT, "public": PUBLIC}
@@ -184,7 +184,7 @@ def test_estimator_with_all_roles_trains_with_public_client(
     subprocess.run(make, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     # From a folder without our package in it: Python looks there first.
     program = (
-        f"cd {tmp_path} && PYTHONPATH={PUBLIC} exec {sys.executable} -m model_zoo.iris.dnn_estimator "
+        f"cd {tmp_path} && PYTHONPATH={STARTUP}:{PUBLIC} exec {sys.executable} -m model_zoo.iris.dnn_estimator "
         "--training_data=iris.data --num_epochs=40"
     )
     job = start_job(

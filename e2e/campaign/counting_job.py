@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 
 from e2e import programs
-from e2e.conftest import ROOT, Job
+from e2e.conftest import ROOT, STARTUP, Job
 from elasticdl.ps.checkpoint.opened_checkpoint import open_snapshot
 from elasticdl.ps.checkpoint.resharding import TRAINABLE
 
@@ -67,7 +67,7 @@ def start_own_loop(
 ) -> Any:
     """A job of `oracle.own_loop`, whose values are in `folder/model` in the end."""
     (folder / "model").mkdir(exist_ok=True)
-    path = f"PYTHONPATH={ROOT}:{ROOT / 'e2e' / 'zoo'}"
+    path = f"PYTHONPATH={STARTUP}:{ROOT}:{ROOT / 'e2e' / 'zoo'}"
     return start_job(
         "train",
         f"--job_command=env {path} {sys.executable} -m {OWN_LOOP} {folder}/model/state_dict.pt",
