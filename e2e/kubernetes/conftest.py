@@ -48,15 +48,26 @@ from e2e.conftest import DEADLINE, ROOT, TEST_DEADLINE, wait_until
 from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
 MANIFESTS = ROOT / "elasticdl" / "manifests"
+_LONGEST = ("test_page", "test_image_of")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts tests that run alone last, so that none waits for another before. Of the others the longest come first."""
-    items.sort(key=lambda item: ("alone" in getattr(item, "fixturenames", ()), "page" not in item.name))
+    """Sorts tests that run alone last, so that none waits for another before. Of the others the longest come first.
+    Tests that wait for each other's controllers are far apart, so that none occupies a process while it waits.
+    """
+    items.sort(key=lambda item: (_uses(item, "alone"), not item.name.startswith(_LONGEST)))
+    turns = [item for item in items if _uses(item, "controller_turn")]
+    for number, item in enumerate(turns):
+        items.remove(item)
+        items.insert(len(items) * number // len(turns), item)
     for item in items:
         if Path(__file__).parent in item.path.parents:
             # Not of the time in which it waits for its turn.
             item.add_marker(pytest.mark.timeout(TEST_DEADLINE, func_only=True), append=False)
+
+
+def _uses(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 @functools.cache

@@ -24,7 +24,14 @@ Start = Callable[[str], ControllerProcess]
 
 
 @pytest.fixture
-def start(kubectl: Kubectl, tmp_path: Path) -> Iterator[Start]:
+def controller_turn(room: None) -> Iterator[None]:
+    """No other test runs a controller until this one ends."""
+    with only_controller():
+        yield
+
+
+@pytest.fixture
+def start(kubectl: Kubectl, controller_turn: None, tmp_path: Path) -> Iterator[Start]:
     """Starts a controller of a name; all of them end with the test."""
     started: list[ControllerProcess] = []
 
@@ -32,7 +39,7 @@ def start(kubectl: Kubectl, tmp_path: Path) -> Iterator[Start]:
         started.append(ControllerProcess(name, folder=tmp_path, namespace=kubectl.namespace))
         return started[-1]
 
-    with only_controller(), offered(kubectl, DEVICE, DEVICES):
+    with offered(kubectl, DEVICE, DEVICES):
         install_definitions()
         yield begin
         for each in started:

@@ -10,7 +10,7 @@ import pytest
 
 from e2e.conftest import wait_until
 from e2e.kubernetes.conftest import Kubectl
-from e2e.kubernetes.training_jobs import EDL, OURS, install_definitions, only_controller
+from e2e.kubernetes.training_jobs import EDL, OURS, install_definitions, no_controller
 from elasticdl.jobs.training_job.parsing import parse_training_job
 from elasticdl.jobs.training_job.status import (
     ConditionType,
@@ -24,7 +24,7 @@ from elasticdl.jobs.training_job.status import (
 @pytest.fixture(autouse=True)
 def resources(kubectl: Kubectl) -> Iterator[None]:
     # A controller would write the statuses, too. Its lock is taken after the room, as everywhere: no deadlock.
-    with only_controller():
+    with no_controller():
         install_definitions()
         yield
 

@@ -28,7 +28,9 @@ SAMPLES = 20_000
 def install_definitions() -> None:
     """They stay: several tests use them, and an API server takes seconds to publish them."""
     everywhere = Kubectl(namespace="default")
-    everywhere("apply", f"--filename={MANIFESTS / 'trainingjob-crd.yaml'}")
+    # Of two processes that create an object at the same time, one fails.
+    with _locked("definitions", fcntl.LOCK_EX):
+        everywhere("apply", f"--filename={MANIFESTS / 'trainingjob-crd.yaml'}")
     everywhere("wait", "--for=condition=Established", f"crd/{OURS}", f"crd/{EDL}", "--timeout=30s")
     wait_until(lambda: everywhere.attempt("get", "tj").returncode == 0, "kubectl finds the short name")
 
@@ -36,8 +38,21 @@ def install_definitions() -> None:
 @contextlib.contextmanager
 def only_controller() -> Iterator[None]:
     """Two controllers with different Leases would both size the same jobs, so tests with one take turns."""
-    with (SelfMade.here().home / "controller").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with _locked("controller", fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def no_controller() -> Iterator[None]:
+    """No test runs a controller meanwhile. Several tests may be in here."""
+    with _locked("controller", fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(name: str, kind: int) -> Iterator[None]:
+    with (SelfMade.here().home / name).open("w") as file:
+        fcntl.flock(file, kind)
         yield
 
 
