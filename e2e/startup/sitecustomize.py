@@ -1,10 +1,10 @@
 """Less work at the import of a framework, in every process that the tests of whole jobs start.
 
-Python imports this module by itself where its folder is in PYTHONPATH (see `e2e/conftest.py`). TensorFlow and
+Python imports this module by itself where its folder is in PYTHONPATH (see `e2e/conftest.py`). TensorFlow, pyarrow and
 scikit-learn import JAX, pandas and boto3 if these are installed. The environment of the tests has them, for other
-tests, and that of a user of TensorFlow usually not. They take a third of the processor time of TensorFlow's import. So
-these packages do not find them; programs that import them do. The modules of a framework are objects that stay: no
-garbage is collected while they are made, and none is searched for among them later.
+tests, and that of a user usually not. They take a third of the processor time of TensorFlow's import. So these packages
+do not find them; programs that import them do. The modules of a framework are objects that stay: no garbage is
+collected while they are made, and none is searched for among them later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from types import ModuleType
 
 _FRAMEWORKS = {"paddle", "sklearn", "tensorflow", "torch"}
 _OPTIONAL = {"boto3", "jax", "pandas"}
-_WITHOUT_THEM = {"keras", "sklearn", "tensorboard", "tensorflow", "tensorflow_estimator"}
+# The compiled parts of pyarrow import for the module that calls them.
+_WITHOUT_THEM = {"elasticdl", "keras", "pyarrow", "sklearn", "tensorboard", "tensorflow", "tensorflow_estimator"}
 
 
 class FrameworkFinder:
