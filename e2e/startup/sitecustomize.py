@@ -1,44 +1,45 @@
-"""Less work at the import of a framework, in every process that the tests of whole jobs start.
+"""Hides packages that a user's environment usually lacks from the frameworks, in processes of tests of whole jobs.
 
 Python imports this module by itself where its folder is in PYTHONPATH (see `e2e/conftest.py`). TensorFlow, pyarrow and
-scikit-learn import JAX, pandas and boto3 if these are installed. The environment of the tests has them, for other
-tests, and that of a user usually not. They take a third of the processor time of TensorFlow's import. So these packages
-do not find them; programs that import them do. The modules of a framework are objects that stay: no garbage is
-collected while they are made, and none is searched for among them later.
+scikit-learn import JAX, pandas and boto3 if these are installed. The environment of the tests has them for other tests.
+They take a third of the processor time of TensorFlow's import, in hundreds of processes. Programs that import these
+packages themselves find them.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_FRAMEWORKS = {"paddle", "sklearn", "tensorflow", "torch"}
 _OPTIONAL = {"boto3", "jax", "pandas"}
-# The compiled parts of pyarrow import for the module that calls them.
-_WITHOUT_THEM = {"elasticdl", "keras", "pyarrow", "sklearn", "tensorboard", "tensorflow", "tensorflow_estimator"}
+# pyarrow's compiled modules import pandas in the name of their caller.
+_IMPORTERS = {
+    "elasticdl",
+    "keras",
+    "pyarrow",
+    "sklearn",
+    "tensorboard",
+    "tensorflow",
+    "tensorflow_estimator",
+}
 
 
-class FrameworkFinder:
-    """Finds frameworks, as `PathFinder` does, and nothing else."""
+class OptionalPackages:
+    """Reports optional packages as missing to the packages that would import them."""
 
+    @staticmethod
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name in _OPTIONAL and _importing_package() in _WITHOUT_THEM:
+        if name in _OPTIONAL and _importing_package() in _IMPORTERS:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        if name not in _FRAMEWORKS:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            _collect_nothing(spec.loader)
-        return spec
+        return None
 
 
 def _importing_package() -> str:
-    """That of the module whose statement is being executed."""
+    """Returns the package of the module whose import statement runs."""
     frame = sys._getframe(1)
     names = (__name__, "importlib")
     while (package := frame.f_globals["__name__"].partition(".")[0]) in names and frame.f_back is not None:
@@ -46,20 +47,4 @@ def _importing_package() -> str:
     return str(package)
 
 
-def _collect_nothing(loader: object) -> None:
-    execute = loader.exec_module  # type: ignore[attr-defined]
-
-    def exec_module(module: ModuleType) -> None:
-        was_enabled = gc.isenabled()
-        gc.disable()
-        try:
-            execute(module)
-        finally:
-            gc.freeze()
-            if was_enabled:
-                gc.enable()
-
-    loader.exec_module = exec_module  # type: ignore[attr-defined]
-
-
-sys.meta_path.insert(0, FrameworkFinder())
+sys.meta_path.insert(0, OptionalPackages)
