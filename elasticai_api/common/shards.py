@@ -90,6 +90,7 @@ class DataShardService:
         # How often the data set was set back: what was asked for before that is void.
         self._set_backs = 0
         self._current: pb.Task | None = None
+        self._shard_number = 0
         params = None
         if dataset_size is not None:
             params = DatasetParams(
@@ -128,6 +129,7 @@ class DataShardService:
         None when there is nothing more for this worker. Waits where others still hold shards that may come back.
         """
         task = self.get_task()
+        self._shard_number = task.task_id
         return task.shard if task.type == self._task_type else None
 
     def epochs(self) -> Iterator[ShardEpoch]:
@@ -232,6 +234,11 @@ class DataShardService:
         fenced: at the port for programs without the job's token.
         """
         return self._master.ledger_id
+
+    @property
+    def shard_number(self) -> int:
+        """The number of the shard that `fetch_shard` returned last: that of its lease, which only grows."""
+        return self._shard_number
 
     def still_holds(self, task_id: int) -> bool:
         """Asks the master whether a fetched shard is still this worker's, and waits for a master that is away.

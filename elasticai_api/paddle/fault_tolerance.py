@@ -108,15 +108,15 @@ class FaultTolerantTrainer:
 
         Asking for the next one means that the model has been trained on the last one.
         """
-        while (task := self._service.get_task()).type != pb.NONE:
-            lease = Lease(task.task_id, self._span_of(task.shard))
+        while (shard := self._service.fetch_shard()) is not None:
+            lease = Lease(self._service.shard_number, self._span_of(shard))
             if lease.span.start == lease.span.end:
                 continue
             with self._locked():
                 is_in_state = self._is_in_state(lease.span)
                 may_train = not is_in_state and self._fence.register(lease)
             if may_train and self._service.still_holds(lease.number):
-                yield task.shard
+                yield shard
                 if self._add(lease):
                     self._report(lease)
             elif is_in_state:
