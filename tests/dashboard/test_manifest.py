@@ -62,7 +62,7 @@ def test_every_request_of_the_pages_is_granted(
     used: dict[tuple[str, str], set[str]] = {}
     for method, kind, name in api.asked:
         assert method == "GET"
-        key = ("metrics.k8s.io", "pods") if kind == "podmetrics" else ("", kind)
+        key = ("", kind)
         if name.endswith("/log"):
             key = ("", "pods/log")
         used.setdefault(key, set()).add("get" if name else "list")
