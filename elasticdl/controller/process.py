@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,13 +75,15 @@ async def run_controller(
                 log.info("Serving the admission webhook at %s:%d", listening.bind, server.port)
                 keeper = WebhookKeeper(cluster, tls, is_leader=lambda: controller.is_leader)
                 work.append(keeper.run())
-            work += [_run_companion(each, cluster, controller) for each in companions]
+            work += [run_companion(each, cluster, unsynced=controller.unsynced) for each in companions]
             await _until_signalled(work)
 
 
-async def _run_companion(companion: Companion, cluster: Cluster, controller: Controller) -> None:
+async def run_companion(
+    companion: Companion, cluster: Cluster, *, unsynced: Callable[[], Sequence[str]]
+) -> None:
     """Starts when the controller has listed what it watches, and never ends: that would end the controller."""
-    while controller.unsynced():
+    while unsynced():
         await asyncio.sleep(_SYNC_POLL_SECONDS)
     try:
         await companion.run(cluster)

@@ -15,8 +15,8 @@ _LINE = re.compile(r"^ {4}(GET|POST) +(/\S+) {2,}(.+)$", re.MULTILINE)
 _TEXT = """\
 The [dashboard](../dashboard.md) and every program read the same addresses. Data needs the session's cookie or the
 header `Authorization: Bearer TOKEN`; `elasticdl dashboard --show_link` prints the token in its link.
-`?namespace=NAME` names a job of the cluster. A dashboard of the cluster (`--cluster_auth`, or in the controller) takes the
-user's own token of the cluster instead, and needs `?namespace=NAME` if it shows all namespaces.
+`?namespace=NAME` names a job of the cluster. A dashboard of the cluster (`--cluster_auth`, or in the controller) takes
+the user's own token of the cluster instead, and needs `?namespace=NAME` if it shows all namespaces.
 
 Errors have the form `{"error": "...", "hint": "..."}`."""
 
