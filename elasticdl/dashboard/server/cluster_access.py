@@ -166,7 +166,6 @@ class ClusterAccess:
             return Refusal(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"The cluster cannot be asked who you are: {error.message}"
             )
-        return None
 
     async def _refused_user(self, user: Document, path: str, query: str) -> Refusal | None:
         needed = permissions_of(path, query, namespace=self._namespace)
