@@ -9,7 +9,8 @@ from files. When it changes, the process is started again with it.
 
 Failure modes
     The process ends: it is started again, with backoff. Its packages are not installed: it is not started, which the
-    log says. There is no certificate yet: it starts when there is one.
+    log says. There is no certificate yet: it starts when there is one. The container is out of memory: the kernel kills
+    this process first; where it kills whole containers, another replica takes over.
 """
 
 from __future__ import annotations
@@ -112,7 +113,11 @@ class DashboardCompanion:
                     await asyncio.sleep(self._timing.poll_seconds)
                     certificate = await self._certificate(cluster)
                 began = time.monotonic()
-                code = await self._serve(cluster, certificate, folder)
+                try:
+                    code = await self._serve(cluster, certificate, folder)
+                except OSError as error:
+                    log.warning("Cannot start the dashboard: %s", error)
+                    code = error.errno or 1
                 if code is None:
                     log.info("Restarting the dashboard: its certificate has changed")
                     failures = 0
@@ -136,7 +141,7 @@ class DashboardCompanion:
             # Its own folder: the file system of the pod cannot be written.
             env={**os.environ, **self._environment, "ELASTICDL_HOME": str(folder / "home")},
             stdin=asyncio.subprocess.DEVNULL,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=partial(_prepare_process, os.getpid()),
         )
         log.info("Serving the dashboard at %s:%d", self._settings.bind, self._settings.port)
         ended = asyncio.create_task(process.wait())
@@ -185,6 +190,14 @@ class DashboardCompanion:
             return settings.tls_cert.read_bytes(), settings.tls_key.read_bytes()
         except OSError as error:
             raise UserError(f"{error.filename}: {error.strerror}.") from error
+
+
+def _prepare_process(parent: int) -> None:
+    """For a child just forked."""
+    die_with_parent(parent)
+    # Any user may make a process the first to be killed, unless a sandbox hides the file: then it takes its chances.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 async def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:

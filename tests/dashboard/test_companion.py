@@ -30,7 +30,8 @@ folder = pathlib.Path(sys.argv[1])
 flags = dict(flag.lstrip("-").partition("=")[::2] for flag in sys.argv[2:] if "host_name" not in flag)
 number = len(list(folder.glob("start-*")))
 content = {"pid": os.getpid(), "home": os.environ["ELASTICDL_HOME"], "flags": flags, "names": sys.argv[2:],
-           "key": pathlib.Path(flags["tls_key"]).read_text()}
+           "key": pathlib.Path(flags["tls_key"]).read_text(),
+           "oom_score_adj": int(pathlib.Path("/proc/self/oom_score_adj").read_text())}
 (folder / "part").write_text(json.dumps(content))
 (folder / "part").rename(folder / f"start-{number}")
 if (folder / "fails").exists():
@@ -94,6 +95,7 @@ def test_process_starts_when_there_is_a_certificate(api: ApiServer, tmp_path: Pa
     assert {"cluster_auth", "bind", "port"} <= flags.keys()
     assert "allow_actions" not in flags
     assert "--host_name=training-job-controller.lab.svc" in str(start["names"])
+    assert start["oom_score_adj"] == 1000, "it is killed before the controller"
     assert not Path(str(start["home"])).exists(), "its folder went with it"
     with pytest.raises(ProcessLookupError):
         os.kill(int(str(start["pid"])), 0)
