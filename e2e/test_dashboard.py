@@ -250,7 +250,7 @@ def test_jobs_are_filtered_and_deleted_behind_a_confirmation(
 def test_user_of_a_cluster_signs_in_with_their_own_token(
     dashboard: Callable[..., DashboardProcess], view: Callable[..., Viewer]
 ) -> None:
-    server = dashboard("--namespace=lab", "--cluster_auth")
+    server = dashboard("--cluster_auth")
     api = ApiServer()
     try:
         api.kubeconfig(server.kubeconfig)
@@ -258,7 +258,8 @@ def test_user_of_a_cluster_signs_in_with_their_own_token(
         api.master(**RUNNING)
         api.said(state="running", targets={"worker": 2}, samples_done=300, samples_total=1000)
         api.users = {"ann-token": {"username": "ann"}}
-        api.grants = {("ann", "list", "configmaps", "lab")}
+        api.grants = {("ann", verb, "configmaps", "lab") for verb in ("get", "list")}
+        put_training_job(api, "theirs", {"phase": "Pending"}, namespace="other")
         viewer = view()
         page = viewer.page
         page.goto(server.address)
@@ -267,7 +268,10 @@ def test_user_of_a_cluster_signs_in_with_their_own_token(
         viewer.shows("This token is not accepted.")
         page.get_by_label("Link or token").fill("ann-token")
         page.get_by_role("button", name="Open").click()
+        # Of all namespaces, what Ann may see.
         expect(page.locator(".job-row")).to_have_count(1)
+        page.get_by_role("link", name="job", exact=True).click()
+        viewer.shows("with 0 of 2 workers")
         page.get_by_role("link", name="Cluster").click()
         viewer.shows("ann may not list nodes in all namespaces.")
         assert viewer.problems == []

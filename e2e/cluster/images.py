@@ -214,7 +214,8 @@ def _our_requirements() -> list[str]:
     import tomllib  # type: ignore[import-not-found]
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"].get("kubernetes", [])]
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *extras.get("kubernetes", []), *extras.get("dashboard", [])]
 
 
 def _closure(requirements: Iterable[str]) -> set[str]:

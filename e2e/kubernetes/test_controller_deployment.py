@@ -1,4 +1,5 @@
-"""The controller from its manifest: two replicas, one of which leads, with the rights that it needs and no more.
+"""The controller from its manifest: two replicas, one of which leads, with the rights that it needs and no more, and
+the dashboard that both serve.
 
 That the other one takes over when the leader is killed is shown in `test_controller_chaos.py`.
 """
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from e2e.conftest import wait_until
-from e2e.kubernetes.conftest import Kubectl
-from e2e.kubernetes.controller import IMAGE, installed_controller, log_of, pods, wait_for_leader
+from e2e.kubernetes.conftest import Kubectl, own_namespace
+from e2e.kubernetes.controller import IMAGE, NAME, installed_controller, log_of, pods, wait_for_leader
+from e2e.kubernetes.dashboard import User, pages
 
 PROGRAM = """
 from elasticai_api.common.data_shard_service import DataShardService
@@ -79,7 +81,10 @@ def test_controller_of_the_manifest_runs_a_job_to_its_end(controller: Kubectl, k
     wait_until(lambda: not kubectl.left_of("job"), "everything of the job is gone")
 
 
-def test_webhook_refuses_what_cannot_be_run(controller: Kubectl, kubectl: Kubectl) -> None:
+def test_webhook_refuses_what_cannot_be_run_and_users_see_what_they_may(
+    controller: Kubectl, kubectl: Kubectl
+) -> None:
+    """One test, as each installs the controller."""
     configuration = "validatingwebhookconfiguration/training-job-controller"
     bundle = "--output=jsonpath={.webhooks[0].clientConfig.caBundle}"
     wait_until(lambda: controller("get", configuration, bundle), "the leader has registered the authority")
@@ -102,6 +107,82 @@ def test_webhook_refuses_what_cannot_be_run(controller: Kubectl, kubectl: Kubect
     edit = json.dumps({"spec": {"image": "another:1"}})
     refused = kubectl.attempt("patch", "tj", "running", "--type=merge", f"--patch={edit}")
     assert "spec.image: cannot be changed once the job has started" in refused.stderr
-    kubectl("scale", "tj/running", "--replicas=1")
+
+    with own_namespace() as other:
+        check_dashboard(controller, kubectl, other)
+    check_actions(controller, kubectl)
     kubectl("delete", "tj", "running")
     wait_until(lambda: not kubectl.left_of("running"), "everything of the job is gone")
+
+
+def check_dashboard(controller: Kubectl, kubectl: Kubectl, other: Kubectl) -> None:
+    """A user with rights in one namespace, in which a job runs; in the other one, a job waits."""
+    large = training_job("large")
+    large["spec"]["trainer"]["resources"] = {"requests": {"cpu": "1000", "memory": "128Mi"}}
+    other("create", "--filename=-", text=json.dumps(large))
+    wait_until(lambda: status_of(other, "large").get("phase") == "Pending", "the other job waits")
+    user = User.created(kubectl, "user")
+    user.grant("see-jobs", verbs="get,list", resources="trainingjobs.elasticdl.org")
+    admin = User.created(kubectl, "admin")
+    # Not more than the page needs: nodes, pods and TrainingJobs of both groups.
+    resources = "nodes,pods,trainingjobs.elasticdl.org,trainingjobs.paddlepaddle.org"
+    here, there = f"{kubectl.namespace}/running", f"{other.namespace}/large"
+    running, large_page = (
+        f"/api/jobs/{name}?namespace={namespace}"
+        for name, namespace in (("running", kubectl.namespace), ("large", other.namespace))
+    )
+    with (
+        pages(controller, pods(controller)) as replicas,
+        admin.granted_everywhere("see-cluster", verbs="list", resources=resources),
+    ):
+        assert len(replicas) == 2
+        for page in replicas:
+            assert page.get("/").status_code == 200, "the files of the page are no secret"
+            for path in ("/api/jobs", "/api/stream", running, "/api/cluster", "/api/metrics"):
+                assert page.get(path).status_code == 401
+            # Until reviews that were remembered before the roles are asked for again.
+            wait_until(lambda page=page: page.jobs(user) == {here}, "the user sees one namespace")
+            head = page.get(running, user).json()["head"]
+            assert head["state"] == "running"
+            assert page.get(large_page, user).status_code == 403
+            assert page.get("/api/cluster", user).status_code == 403
+            assert page.jobs(admin) >= {here, there}
+            refused = page.post(f"/api/jobs/running/actions/stop?namespace={kubectl.namespace}", user)
+            assert "Actions are disabled" in refused.text
+            cluster = page.get("/api/cluster", admin).json()
+            assert cluster["summary"]["machines"] == sum(each.startswith("machine/") for each in cluster)
+            [waiting] = [each for each in cluster["queue"] if each["namespace"] == other.namespace]
+            assert waiting["job"] == "large"
+            assert "cpu" in waiting["reason"]
+            decided = [each for each in cluster["decisions"] if each["namespace"] == kubectl.namespace]
+            assert decided
+            assert all(each["sentence"] for each in decided)
+        first, second = replicas
+        cookie = first.post("/api/session", user).headers["Set-Cookie"].partition(";")[0]
+        assert second.get("/api/jobs", Cookie=cookie).status_code == 200, "a session is of both replicas"
+    assert "forbidden" not in logs(controller).lower()
+
+
+def check_actions(controller: Kubectl, kubectl: Kubectl) -> None:
+    """They need the flag, and the rights of the user."""
+    flag = [{"op": "add", "path": "/spec/template/spec/containers/0/command/-", "value": "--allow_actions"}]
+    controller("patch", f"deployment/{NAME}", "--type=json", f"--patch={json.dumps(flag)}")
+    controller("rollout", "status", f"deployment/{NAME}", "--timeout=90s")
+    reader, editor = User.created(kubectl, "reader"), User.created(kubectl, "editor")
+    resources = "configmaps,trainingjobs.elasticdl.org,trainingjobs.paddlepaddle.org"
+    reader.grant("read-jobs", verbs="get,list", resources=resources)
+    editor.grant("edit-jobs", verbs="get,list,patch", resources=f"{resources},pods")
+    path = f"/api/jobs/running/actions/scale?namespace={kubectl.namespace}"
+    with pages(controller, [wait_for_leader(controller)]) as [page]:
+        refused = page.post(path, reader, {"num_workers": 1})
+        assert refused.status_code == 403
+        assert "may not patch configmaps" in refused.text
+        assert trainer_of(kubectl, "running")["replicas"] == 0, "nothing has changed"
+        scaled = page.post(path, editor, {"num_workers": 1})
+        assert scaled.status_code == 200, scaled.text
+    assert trainer_of(kubectl, "running")["replicas"] == 1
+
+
+def trainer_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(kubectl("get", "tj", name, "--output=json"))
+    return dict(found["spec"]["trainer"])

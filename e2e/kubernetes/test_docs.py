@@ -76,6 +76,8 @@ def test_page_of_elastic_clusters(shared_folder: Path, own_cluster: SelfMade) ->
         for name in manifests:
             everywhere("delete", f"--filename={MANIFESTS / name}.yaml", "--ignore-not-found")
         everywhere("delete", "namespace", "paddlecloud", "--ignore-not-found")
+        account = ("serviceaccount/viewer", "role/see-jobs", "rolebinding/viewer-sees-jobs")
+        Kubectl(namespace="default")("delete", *account, "--ignore-not-found")
 
 
 def follow_jobs(page: Path, folder: Path, cluster: Cluster) -> None:

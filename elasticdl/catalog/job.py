@@ -68,6 +68,8 @@ class JobSummary:
     location: str
     # On the cluster; empty for a job of this machine.
     namespace: str = ""
+    # The API group of the TrainingJob that it belongs to; empty for other jobs.
+    training_job_group: str = ""
     progress: JobProgress = field(default_factory=JobProgress)
 
 
@@ -106,6 +108,11 @@ class Job(abc.ABC):
     """A job. All methods raise `UserError` for problems that a user can correct."""
 
     name: str
+
+    @property
+    def namespace(self) -> str:
+        """On the cluster; empty for a job of this machine."""
+        return ""
 
     @property
     @abc.abstractmethod

@@ -41,13 +41,15 @@ class JobList:
 
 
 class JobLookup:
-    """Searches this machine, then the cluster; with a `namespace`, only that namespace of the cluster.
+    """Searches this machine, then the cluster; with a `namespace`, only that namespace of the cluster. `token`: of the
+    cluster's user as whom to act.
 
     An async context manager; the jobs it finds can be used inside it.
     """
 
-    def __init__(self, *, namespace: str = "", observer: JobObserver = SILENT) -> None:
+    def __init__(self, *, namespace: str = "", token: str = "", observer: JobObserver = SILENT) -> None:
         self._namespace = namespace
+        self._token = token
         self._observer = observer
         self._local = None if namespace else LocalCatalog(observer=observer)
         self._cluster: KubernetesCatalog | None = None
@@ -88,6 +90,10 @@ class JobLookup:
                 problem = str(error)
         return JobList(jobs=tuple(sorted(found, key=lambda job: job.created)), problem=problem)
 
+    async def list_everywhere(self) -> tuple[JobSummary, ...]:
+        """Returns the jobs of all namespaces of the cluster, with TrainingJobs that wait."""
+        return tuple(sorted(await self._connect().list_everywhere(), key=lambda job: job.created))
+
     def _connect(self) -> KubernetesCatalog:
         if self._cluster is None:
             # Not needed by users without a cluster.
@@ -95,7 +101,7 @@ class JobLookup:
             from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
             self._cluster = KubernetesCatalog.connect(
-                namespace=self._namespace or current_namespace(), observer=self._observer
+                namespace=self._namespace or current_namespace(), token=self._token, observer=self._observer
             )
         return self._cluster
 

@@ -49,6 +49,40 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
     "edl-controller.yaml has what else it needs. By default, there is none.",
 )
 @click.option(
+    "--dashboard_port",
+    type=click.IntRange(1, 65535),
+    default=None,
+    metavar="PORT",
+    help="Port of the dashboard of all namespaces, with TLS; each user sees what their own token allows. Its "
+    "certificate is that of the webhook, unless --dashboard_tls_cert names another. By default, there is none.",
+)
+@click.option(
+    "--dashboard_tls_cert",
+    type=UserPath(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Certificate of the dashboard, with those it is signed by, in PEM format; read again when it changes.",
+)
+@click.option(
+    "--dashboard_tls_key",
+    type=UserPath(path_type=Path, dir_okay=False),
+    default=None,
+    metavar="FILE",
+    help="Private key of the certificate, in PEM format.",
+)
+@click.option(
+    "--dashboard_host_name",
+    "dashboard_host_names",
+    multiple=True,
+    metavar="NAME",
+    help="Name by which browsers may reach the dashboard, beside those of the Service; may be given several times.",
+)
+@click.option(
+    "--allow_actions",
+    is_flag=True,
+    help="Let the pages of the dashboard scale, stop, resume and delete jobs, by the rights of their user.",
+)
+@click.option(
     "--bind", default="127.0.0.1", metavar="ADDRESS", help="Address to listen at; 0.0.0.0 inside a pod."
 )
 def controller(
@@ -58,6 +92,11 @@ def controller(
     identity: str,
     http_port: int | None,
     webhook_port: int | None,
+    dashboard_port: int | None,
+    dashboard_tls_cert: Path | None,
+    dashboard_tls_key: Path | None,
+    dashboard_host_names: tuple[str, ...],
+    allow_actions: bool,
     bind: str,
 ) -> None:
     """Run the controller of a cluster's TrainingJobs, inside or outside the cluster, until it is interrupted.
@@ -70,11 +109,34 @@ def controller(
     import socket
 
     from elasticdl.controller.process import Listening, run_controller
+    from elasticdl.dashboard.companion import CompanionSettings, DashboardCompanion
     from elasticdl.errors import UserError
     from elasticdl.platforms.kubernetes.kubeconfig import find_access
 
     if kubeconfig is not None and not kubeconfig.exists():
         raise UserError(f"--kubeconfig: there is no file {kubeconfig}.")
+    companions = []
+    if dashboard_port is not None:
+        settings = CompanionSettings(
+            bind=bind,
+            port=dashboard_port,
+            tls_cert=dashboard_tls_cert,
+            tls_key=dashboard_tls_key,
+            host_names=dashboard_host_names,
+            allows_actions=allow_actions,
+        )
+        settings.check(has_webhook=webhook_port is not None)
+        if context:
+            raise UserError(
+                "--dashboard_port uses the current context of the configuration.",
+                hint="Omit --context: `kubectl config use-context NAME` chooses one.",
+            )
+        given = {"KUBECONFIG": str(kubeconfig)} if kubeconfig is not None else {}
+        companions.append(DashboardCompanion(settings, environment=given))
+    elif dashboard_tls_cert or dashboard_tls_key or dashboard_host_names or allow_actions:
+        raise UserError(
+            "--dashboard_tls_cert, --dashboard_host_name and --allow_actions need --dashboard_port."
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     environment = dict(os.environ)
@@ -84,4 +146,4 @@ def controller(
     name = identity or f"{socket.gethostname()}-{os.getpid()}"
 
     listening = Listening(bind=bind, http_port=http_port, webhook_port=webhook_port)
-    asyncio.run(run_controller(access, identity=name, listening=listening))
+    asyncio.run(run_controller(access, identity=name, listening=listening, companions=companions))

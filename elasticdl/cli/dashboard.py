@@ -56,7 +56,8 @@ _CONTEXT = {"token_normalize_func": lambda word: word.replace("-", "_")}
 @click.option(
     "--cluster_auth",
     is_flag=True,
-    help="Ask the cluster who a user is and what they may see (TokenReview, SubjectAccessReview); needs --namespace.",
+    help="Ask the cluster who a user is and what they may see (TokenReview, SubjectAccessReview). Without --namespace, "
+    "jobs of all namespaces that a user may see are shown.",
 )
 @click.option(
     "--new_token", is_flag=True, help="Replace the token: links and sessions until now are refused."

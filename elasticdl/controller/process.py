@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.controller.controller import Controller
 from elasticdl.controller.serving.admission import PATH, review
@@ -27,6 +27,7 @@ log = logging.getLogger("elasticdl.controller")
 
 # How long requests are retried while the API server does not answer.
 _PATIENCE_SECONDS = 15.0
+_SYNC_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,18 @@ class Listening:
     webhook_port: int | None = None
 
 
-async def run_controller(access: Access, *, identity: str, listening: Listening) -> None:
+class Companion(Protocol):
+    """Work beside the controller, which goes on without it if it fails."""
+
+    name: str
+
+    async def run(self, cluster: Cluster) -> None:
+        """`cluster`: of the controller's namespace."""
+
+
+async def run_controller(
+    access: Access, *, identity: str, listening: Listening, companions: Sequence[Companion] = ()
+) -> None:
     """Runs until SIGINT or SIGTERM; then gives the Lease up."""
     async with Cluster(access, patience=_PATIENCE_SECONDS) as cluster:
         metrics = _metrics() if listening.http_port is not None else None
@@ -63,7 +75,21 @@ async def run_controller(access: Access, *, identity: str, listening: Listening)
                 log.info("Serving the admission webhook at %s:%d", listening.bind, server.port)
                 keeper = WebhookKeeper(cluster, tls, is_leader=lambda: controller.is_leader)
                 work.append(keeper.run())
+            work += [run_companion(each, cluster, unsynced=controller.unsynced) for each in companions]
             await _until_signalled(work)
+
+
+async def run_companion(
+    companion: Companion, cluster: Cluster, *, unsynced: Callable[[], Sequence[str]]
+) -> None:
+    """Starts when the controller has listed what it watches, and never ends: that would end the controller."""
+    while unsynced():
+        await asyncio.sleep(_SYNC_POLL_SECONDS)
+    try:
+        await companion.run(cluster)
+    except Exception:
+        log.exception("The controller goes on without %s", companion.name)
+    await asyncio.Event().wait()
 
 
 def _metrics() -> ControllerMetrics:

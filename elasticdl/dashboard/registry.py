@@ -51,8 +51,10 @@ class DashboardRegistry:
         return token
 
     @contextlib.contextmanager
-    def running(self, address: str) -> Iterator[None]:
-        """Publishes the address as long as the context lasts, unless another dashboard has done so."""
+    def running(self, address: str, *, takes_token: bool = True) -> Iterator[None]:
+        """Publishes the address as long as the context lasts, unless another dashboard has done so. `takes_token`:
+        links have the token of this registry.
+        """
         with file_errors_as_user_errors(self._address_path):
             number = os.open(self._address_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(number, "r+") as file:
@@ -62,29 +64,36 @@ class DashboardRegistry:
                 yield
                 return
             file.truncate()
-            file.write(json.dumps({"address": address}))
+            file.write(json.dumps({"address": address, "takes_token": takes_token}))
             file.flush()
             yield
 
     def address(self) -> str | None:
         """Returns the address of the dashboard that runs, such as http://127.0.0.1:8580. None if none does."""
+        running = self._read()
+        return None if running is None else running[0]
+
+    def link(self, job: str = "", *, namespace: str = "") -> str | None:
+        """Returns the link to the dashboard that runs, or to its page of a job, with the token."""
+        running = self._read()
+        if running is None:
+            return None
+        address, takes_token = running
+        with contextlib.suppress(UserError):
+            return link(address, self.token() if takes_token else "", job=job, namespace=namespace)
+        return None
+
+    def _read(self) -> tuple[str, bool] | None:
+        """Returns the address of the dashboard that runs, and whether it takes the token."""
         try:
             with self._address_path.open() as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return str(json.load(file)["address"])
+                    document = json.load(file)
+                    return str(document["address"]), document.get("takes_token") is not False
         except (OSError, ValueError, KeyError):
             pass
-        return None
-
-    def link(self, job: str = "", *, namespace: str = "") -> str | None:
-        """Returns the link to the dashboard that runs, or to its page of a job, with the token."""
-        address = self.address()
-        if address is None:
-            return None
-        with contextlib.suppress(UserError):
-            return link(address, self.token(), job=job, namespace=namespace)
         return None
 
     @property
@@ -97,6 +106,8 @@ class DashboardRegistry:
 
 
 def link(address: str, token: str, *, job: str = "", namespace: str = "") -> str:
-    """Returns the link that opens a session. Browsers keep the fragment to themselves."""
+    """Returns the link that opens a session; without a token, one that asks for it. Browsers keep the fragment to
+    themselves.
+    """
     page = f"/job/{namespace or '-'}/{job}" if job else "/jobs"
-    return f"{address}/#{page}?token={token}"
+    return f"{address}/#{page}?token={token}" if token else f"{address}/#{page}"

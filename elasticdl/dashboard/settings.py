@@ -34,6 +34,11 @@ class DashboardSettings:
     host_names: tuple[str, ...] = ()
 
     @property
+    def is_everywhere(self) -> bool:
+        """Jobs of all namespaces are shown, to each user those that the user may see."""
+        return self.asks_cluster and not self.namespace
+
+    @property
     def uses_tls(self) -> bool:
         return self.tls_cert is not None
 
@@ -52,11 +57,6 @@ class DashboardSettings:
         for flag, path in (("tls_cert", self.tls_cert), ("tls_key", self.tls_key)):
             if path is not None and not path.is_file():
                 raise UserError(f"--{flag}: there is no file {path}.")
-        if self.asks_cluster and not self.namespace:
-            raise UserError(
-                "--cluster_auth shows jobs of the cluster only.",
-                hint="Name their namespace with --namespace.",
-            )
         if not self.is_loopback and not self.uses_tls:
             raise UserError(
                 f"--bind={self.bind} can be reached from other machines, so the dashboard needs TLS there.",

@@ -52,10 +52,10 @@ def dockerfile(plan: ImagePlan) -> str:
     if plan.packages:
         parts.append(
             f"{_copy(f'{plan.packages}/*.whl', '/tmp/packages/')}\n"
-            f"{pip} /tmp/packages/*.whl 'elasticdl[kubernetes]' \\\n && rm -r /tmp/packages"
+            f"{pip} /tmp/packages/*.whl 'elasticdl[kubernetes,dashboard]' \\\n && rm -r /tmp/packages"
         )
     else:
-        parts.append(f"{pip} 'elasticdl[kubernetes]=={plan.version}'")
+        parts.append(f"{pip} 'elasticdl[kubernetes,dashboard]=={plan.version}'")
     if plan.requirements:
         parts.append(f"{_copy(plan.requirements, '/tmp/requirements.txt')}\n{pip} -r /tmp/requirements.txt")
     parts.append(

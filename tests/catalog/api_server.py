@@ -50,6 +50,8 @@ class ApiServer:
         # By their tokens, as a TokenReview gives them; and what they may do: user, verb, resource, namespace.
         self.users: dict[str, Document] = {}
         self.grants: set[tuple[str, str, str, str]] = set()
+        # Called before each request with its method and who says it is.
+        self.on_authorization: Callable[[str, str], None] = lambda method, identity: None
         # Verb and resource, of this user.
         self.forbidden: set[tuple[str, str]] = set()
         self.deletions: list[tuple[str, Document]] = []
@@ -153,6 +155,7 @@ class ApiServer:
             kind = "podmetrics"
         body = json.loads(request.rfile.read(int(request.headers.get("Content-Length") or 0)) or "null")
         self.asked.append((request.command, kind, name))
+        self.on_authorization(request.command, request.headers.get("Authorization") or "")
         if self.hangs_up(request.command, kind, name):
             return
         if not kind:

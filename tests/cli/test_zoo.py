@@ -28,7 +28,7 @@ def test_a_folder_of_models(elasticdl: Any, here: Path) -> None:
     text = written(here)
     assert text.startswith("#")
     assert "\nFROM python:3.11-slim\n" in text
-    assert f"pip install --no-cache-dir 'elasticdl[kubernetes]=={__version__}'\n" in text
+    assert f"pip install --no-cache-dir 'elasticdl[kubernetes,dashboard]=={__version__}'\n" in text
     assert "\nCOPY model_zoo /model_zoo\n" in text
     assert text.endswith("WORKDIR /\nUSER 1000\n")
     assert "__pycache__" in (here / ".dockerignore").read_text()

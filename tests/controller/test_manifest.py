@@ -43,7 +43,8 @@ def documents() -> list[dict[str, Any]]:
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    [found] = [each for each in documents if each["kind"] == kind]
+    """Of the controller itself: what the dashboard needs beside is tested with the dashboard."""
+    [found] = [each for each in documents if each["kind"] == kind and each["metadata"]["name"] == NAME]
     return found
 
 

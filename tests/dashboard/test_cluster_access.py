@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,12 +12,12 @@ import pytest
 
 from elasticdl.dashboard.registry import DashboardRegistry
 from elasticdl.dashboard.server.cluster_access import ClusterAccess, permissions_of
-from elasticdl.dashboard.settings import DashboardSettings
-from elasticdl.errors import UserError
+from elasticdl.dashboard.server.sealed_sessions import MOST_PARTS, SealedSessions
 from elasticdl.platforms.kubernetes.client import Cluster
-from tests.catalog.api_server import RUNNING, ApiServer
+from tests.catalog.api_server import RECORD, RUNNING, ApiServer
 from tests.catalog.api_server import api as api
 from tests.dashboard.client import Client
+from tests.dashboard.test_cluster_page import put_training_job
 
 Serve = Callable[..., Client]
 POST = {"X-ElasticDL-Dashboard": "1"}
@@ -118,7 +119,12 @@ def test_actions_need_the_right_and_the_flag(cluster: ApiServer, serve: Serve) -
 
 def test_cluster_that_cannot_be_asked_shows_nothing(cluster: ApiServer) -> None:
     cluster.hangs_up = lambda method, kind, name: kind == "tokenreviews"
-    access = ClusterAccess(namespace="lab", cookie_name="c", cluster=partial(Cluster.connect, patience=0.05))
+    access = ClusterAccess(
+        namespace="lab",
+        cookie_name="c",
+        sessions=SealedSessions(b"secret"),
+        cluster=partial(Cluster.connect, patience=0.05),
+    )
     refused = asyncio.run(access.refusal("/api/jobs", "", {"authorization": "Bearer ann-token"}))
     assert refused is not None
     assert refused.status == 503
@@ -126,7 +132,9 @@ def test_cluster_that_cannot_be_asked_shows_nothing(cluster: ApiServer) -> None:
 
 def test_right_that_was_taken_away_is_gone_after_some_seconds(cluster: ApiServer) -> None:
     now = [0.0]
-    access = ClusterAccess(namespace="lab", cookie_name="c", clock=lambda: now[0])
+    access = ClusterAccess(
+        namespace="lab", cookie_name="c", sessions=SealedSessions(b"secret"), clock=lambda: now[0]
+    )
 
     async def refusals() -> list[int | None]:
         found = []
@@ -152,6 +160,106 @@ def test_cluster_page_needs_rights_in_all_namespaces(client: Client, cluster: Ap
     )
 
 
-def test_namespace_must_be_named() -> None:
-    with pytest.raises(UserError, match="jobs of the cluster only"):
-        DashboardSettings(asks_cluster=True).check()
+def test_session_continues_at_another_server_with_the_same_secret() -> None:
+    now = [1000.0]
+    first, second, other = (SealedSessions(secret, clock=lambda: now[0]) for secret in (b"a", b"a", b"b"))
+    parts = first.seal("ann-token")
+    assert second.open(parts) == "ann-token"
+    assert other.open(parts) is None
+    assert second.open([parts[0][:-4] + "AAAA"]) is None
+    assert second.open([]) is None
+    now[0] += 9 * 3600
+    assert second.open(parts) is None
+
+
+def test_session_of_a_long_token_has_several_cookies() -> None:
+    sessions = SealedSessions(b"secret")
+    token = secrets.token_urlsafe(9000)
+    parts = sessions.seal(token)
+    assert 1 < len(parts) <= MOST_PARTS
+    assert all(len(part) < 4000 for part in parts)
+    assert sessions.open([*parts, "of-an-older-session"]) == token
+    assert sessions.open(parts[:-1]) is None
+
+
+# -- all namespaces --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def everywhere(cluster: ApiServer, serve: Serve) -> Client:
+    """Two more jobs wait, of TrainingJobs in the namespaces lab and other."""
+    for name, namespace in (("waiting", "lab"), ("theirs", "other")):
+        put_training_job(
+            cluster,
+            name,
+            {"phase": "Pending", "message": "Waits: its minimum does not fit."},
+            namespace=namespace,
+        )
+    return serve(asks_cluster=True)
+
+
+def names(client: Client, who: dict[str, str]) -> list[str]:
+    reply = client.send("GET", "/api/jobs", who)
+    assert reply.status == 200
+    return [f"{row['namespace']}/{row['job']}" for row in reply.json()["jobs"]]
+
+
+def test_user_sees_jobs_of_namespaces_with_the_right(everywhere: Client, cluster: ApiServer) -> None:
+    assert sorted(names(everywhere, ANN)) == ["lab/job", "lab/waiting"]
+    assert names(everywhere, BEN) == []
+    assert everywhere.send("GET", "/api/jobs").status == 401
+
+
+def test_right_to_training_jobs_shows_these_alone(everywhere: Client, cluster: ApiServer) -> None:
+    cluster.grants |= {("ben", verb, "trainingjobs", "other") for verb in ("get", "list")}
+    assert names(everywhere, BEN) == ["other/theirs"]
+    [row] = everywhere.send("GET", "/api/jobs", BEN).json()["jobs"]
+    assert row["sentence"] == "It has not started: Waits: its minimum does not fit."
+    reply = everywhere.send("GET", "/api/jobs/waiting?namespace=lab", BEN)
+    assert reply.status == 403
+
+
+def test_page_of_a_training_job_needs_the_right_to_it(everywhere: Client, cluster: ApiServer) -> None:
+    owner = {"kind": "TrainingJob", "apiVersion": "elasticdl.org/v1", "name": "job", "uid": "uid-of-it"}
+    cluster.change("configmaps", RECORD, {"metadata": {"ownerReferences": [owner]}})
+    path = f"{READ}?namespace=lab"
+    cluster.grants.add(("ben", "get", "trainingjobs", "lab"))
+    assert everywhere.send("GET", path, BEN).status == 403, "there is no such TrainingJob"
+    cluster.put("trainingjobs", {"metadata": {"name": "job", "namespace": "lab", "uid": "another"}})
+    assert everywhere.send("GET", path, BEN).status == 403, "the job is not of this TrainingJob"
+    cluster.put("trainingjobs", {"metadata": {"name": "job", "namespace": "lab", "uid": "uid-of-it"}})
+    assert everywhere.send("GET", path, BEN).status == 200
+    assert everywhere.send("GET", f"{READ}/logs?namespace=lab", BEN).status == 403
+
+
+@pytest.mark.parametrize("query", ["", "?namespace=", "?namespace=../lab"])
+def test_job_without_a_namespace_is_refused(everywhere: Client, query: str) -> None:
+    assert everywhere.send("GET", f"{READ}{query}", ANN).status == 400
+
+
+def test_metrics_of_all_namespaces_need_the_right_to_all(everywhere: Client) -> None:
+    reply = everywhere.send("GET", "/api/metrics", ANN)
+    assert reply.json()["error"] == "ann may not list configmaps in all namespaces."
+
+
+def test_stream_has_the_rows_of_its_user(everywhere: Client, cluster: ApiServer) -> None:
+    cluster.grants.add(("ben", "list", "trainingjobs", "other"))
+    stream = everywhere.stream("/api/stream", **BEN)
+    assert next(stream).data.keys() == {"other/theirs"}
+    del cluster.objects["trainingjobs", "theirs"]
+    del cluster.objects["configmaps", RECORD]
+    assert next(stream).data == {"other/theirs": None}, "and not of what others see"
+    stream.close()
+
+
+def test_action_is_done_with_the_token_of_the_user(cluster: ApiServer, serve: Serve) -> None:
+    client = serve(asks_cluster=True, allows_actions=True)
+    cluster.grants |= {("ann", "patch", kind, "lab") for kind in ("configmaps", "trainingjobs")}
+    path = f"{READ}/actions/scale?namespace=lab"
+    asked: list[tuple[str, str]] = []
+    cluster.on_authorization = lambda method, token: asked.append((method, token))
+    reply = client.send("POST", path, {**ANN, **POST}, body=b'{"num_workers": 3}')
+    assert reply.status == 200, reply.body
+    assert ("PATCH", "Bearer ann-token") in asked
+    assert {token for method, token in asked if method == "PATCH"} == {"Bearer ann-token"}
+    assert ("POST", "") in asked, "the dashboard asks for reviews as itself"

@@ -49,12 +49,12 @@ def put_pod(api: ApiServer, name: str, *, node: str = "", job: str = "", cpu: st
     )
 
 
-def put_training_job(api: ApiServer, name: str, status: dict[str, Any]) -> None:
+def put_training_job(api: ApiServer, name: str, status: dict[str, Any], *, namespace: str = "lab") -> None:
     api.has_training_jobs = True
     api.put(
         "trainingjobs",
         {
-            "metadata": {"name": name, "namespace": "lab"},
+            "metadata": {"name": name, "namespace": namespace, "labels": {}},
             "spec": {"trainer": {"min-instance": 2, "max-instance": 6}},
             "status": status,
         },

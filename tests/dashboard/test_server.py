@@ -18,6 +18,8 @@ from elasticdl.dashboard.registry import DashboardRegistry
 from elasticdl.dashboard.server.dashboard_server import DashboardServer
 from elasticdl.dashboard.settings import DashboardSettings
 from elasticdl.errors import UserError
+from tests.catalog.api_server import RUNNING, ApiServer
+from tests.catalog.api_server import api as api
 from tests.dashboard.client import Client
 from tests.dashboard.stored_jobs import store_job
 
@@ -178,3 +180,20 @@ def test_command_without_a_dashboard_has_no_link(home: Path) -> None:
     result = CliRunner().invoke(dashboard, ["--show_link"])
     assert isinstance(result.exception, UserError)
     assert result.exception.message == "No dashboard runs."
+
+
+def test_status_of_a_job_on_the_cluster_links_to_its_page(
+    home: Path, api: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.submitted()
+    api.master(**RUNNING)
+    api.said(state="running")
+    registry = DashboardRegistry(home)
+    token = registry.token()
+    with registry.running("http://127.0.0.1:1"):
+        assert main(["jobs", "status", "job"]) == 0
+    assert f"Page: http://127.0.0.1:1/#/job/lab/job?token={token}" in capsys.readouterr().out.splitlines()
+    # Its own token opens nothing in a dashboard that asks the cluster.
+    with registry.running("https://127.0.0.1:1", takes_token=False):
+        assert main(["jobs", "status", "job"]) == 0
+    assert "Page: https://127.0.0.1:1/#/job/lab/job" in capsys.readouterr().out.splitlines()

@@ -32,7 +32,7 @@ _OTHERS = {
     "nproc_per_node",
 }
 _OTHER_PROGRAMS = re.compile(
-    r"^\s*(docker|gcloud|kind|kubectl|minikube|pip|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
+    r"^\s*(curl|docker|gcloud|kind|kubectl|minikube|pip|scp) .*$|\bsudo .*$|<!-- run: .*$", re.MULTILINE
 )
 
 

@@ -11,14 +11,20 @@ from elasticdl.catalog.kubernetes import timing as timings
 from elasticdl.catalog.kubernetes.job import KubernetesJob
 from elasticdl.catalog.kubernetes.observed_job import ObservedJob
 from elasticdl.catalog.kubernetes.submission import complete_spec, create_job
-from elasticdl.catalog.kubernetes.summary import summarize
+from elasticdl.catalog.kubernetes.summary import summarize, summarize_waiting
 from elasticdl.catalog.kubernetes.timing import Timing
-from elasticdl.catalog.kubernetes.training_job import create_training_job, find_training_job, has_size_range
+from elasticdl.catalog.kubernetes.training_job import (
+    create_training_job,
+    find_training_job,
+    has_size_range,
+    list_training_jobs,
+)
 from elasticdl.catalog.observer import SILENT, JobObserver
 from elasticdl.errors import UserError
 from elasticdl.jobs.spec import JobSpec
 from elasticdl.platforms.kubernetes.api_resources import TRAINING_JOB
-from elasticdl.platforms.kubernetes.client import Cluster
+from elasticdl.platforms.kubernetes.client import Cluster, Document
+from elasticdl.platforms.kubernetes.kubeconfig import find_access, with_token
 from elasticdl.platforms.kubernetes.manifests import JOB_ROLE
 from elasticdl.platforms.kubernetes.naming import APP, JOB_LABEL, ROLE_LABEL, master_name, record_name
 from elasticdl.platforms.platform import MASTER_ROLE
@@ -36,14 +42,23 @@ class KubernetesCatalog(Catalog):
 
     @classmethod
     def connect(
-        cls, *, namespace: str = "", observer: JobObserver = SILENT, timing: Timing | None = None
+        cls,
+        *,
+        namespace: str = "",
+        token: str = "",
+        observer: JobObserver = SILENT,
+        timing: Timing | None = None,
     ) -> KubernetesCatalog:
         """Connects with kubectl's configuration, or inside a pod with its service account. Sends no request yet.
 
-        `namespace`: without it, the namespace of kubectl's current context is used.
+        `namespace`: without it, the namespace of kubectl's current context is used. `token`: of the
+        user as whom to act.
         """
         chosen = timing or timings.DEFAULT
-        cluster = Cluster.connect(namespace=namespace, patience=chosen.request_timeout_seconds)
+        access = find_access(namespace=namespace)
+        cluster = Cluster(
+            with_token(access, token) if token else access, patience=chosen.request_timeout_seconds
+        )
         return cls(cluster, observer=observer, timing=chosen)
 
     @property
@@ -93,19 +108,35 @@ class KubernetesCatalog(Catalog):
 
     async def list(self) -> tuple[JobSummary, ...]:
         """Two requests, however many jobs there are."""
-        records, masters = await asyncio.gather(
-            self._cluster.list("ConfigMap", labels={"app": APP, ROLE_LABEL: JOB_ROLE}),
-            self._cluster.list("Pod", labels={"app": APP, ROLE_LABEL: MASTER_ROLE}),
-        )
-        pods = {pod["metadata"]["name"]: pod for pod in masters.items}
-        jobs = [(str(record["metadata"]["labels"][JOB_LABEL]), record) for record in records.items]
-        return tuple(
-            summarize(
-                ObservedJob(name=name, document=record, master=pods.get(master_name(name))),
-                location=f"namespace {self.namespace}",
-            )
-            for name, record in jobs
-        )
+        return await _summaries(self._cluster)
+
+    async def list_everywhere(self) -> tuple[JobSummary, ...]:
+        """Returns the jobs of all namespaces, with TrainingJobs that wait."""
+        everywhere = self._cluster.all_namespaces()
+        jobs, training_jobs = await asyncio.gather(_summaries(everywhere), list_training_jobs(everywhere))
+        known = {(job.namespace, job.job) for job in jobs}
+        waiting = (summarize_waiting(resource, document) for resource, document in training_jobs)
+        return (*jobs, *(each for each in waiting if (each.namespace, each.job) not in known))
 
     async def close(self) -> None:
         await self._cluster.close()
+
+
+async def _summaries(cluster: Cluster) -> tuple[JobSummary, ...]:
+    """Of the jobs in the scope of the cluster."""
+    records, masters = await asyncio.gather(
+        cluster.list("ConfigMap", labels={"app": APP, ROLE_LABEL: JOB_ROLE}),
+        cluster.list("Pod", labels={"app": APP, ROLE_LABEL: MASTER_ROLE}),
+    )
+    pods = {_place(pod): pod for pod in masters.items}
+    found = []
+    for record in records.items:
+        name, (namespace, _) = str(record["metadata"]["labels"][JOB_LABEL]), _place(record)
+        job = ObservedJob(name=name, document=record, master=pods.get((namespace, master_name(name))))
+        found.append(summarize(job, location=f"namespace {namespace or cluster.namespace}"))
+    return tuple(found)
+
+
+def _place(document: Document) -> tuple[str, str]:
+    metadata = document["metadata"]
+    return str(metadata.get("namespace") or ""), str(metadata["name"])

@@ -53,6 +53,10 @@ class KubernetesJob(Job):
         self._timing = timing
 
     @property
+    def namespace(self) -> str:
+        return self._cluster.namespace
+
+    @property
     def location(self) -> str:
         return f"namespace {self._cluster.namespace}"
 

@@ -1,4 +1,4 @@
-"""Builds a row of the list of jobs from the job record and the pod of the master."""
+"""Builds a row of the list of jobs from the job record and the pod of the master, or from a TrainingJob alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import datetime
 
 from elasticdl.catalog.job import JobProgress, JobSummary
 from elasticdl.catalog.kubernetes.observed_job import ObservedJob
+from elasticdl.catalog.kubernetes.training_job import owner_group, waiting_reason
 from elasticdl.jobs.job_record import STATUS_KEY
 from elasticdl.jobs.status import RunState, StatusError
+from elasticdl.platforms.kubernetes.api_resources import Resource
+from elasticdl.platforms.kubernetes.client import Document
 
 
 def summarize(job: ObservedJob, *, location: str) -> JobSummary:
@@ -31,6 +34,25 @@ def summarize(job: ObservedJob, *, location: str) -> JobSummary:
         location=location,
         progress=progress,
         namespace=job.document["metadata"].get("namespace", ""),
+        training_job_group=owner_group(job.document),
+    )
+
+
+def summarize_waiting(resource: Resource, document: Document) -> JobSummary:
+    """Of a TrainingJob that has no job record: the controller has not started it, or never will."""
+    metadata = document["metadata"]
+    phase = str((document.get("status") or {}).get("phase") or "").lower()
+    has_ended = phase in (RunState.SUCCEEDED.value, RunState.FAILED.value, RunState.STOPPED.value)
+    return JobSummary(
+        job=str(metadata["name"]),
+        kind="train",
+        state=RunState(phase) if has_ended else RunState.STARTING,
+        created=_seconds(metadata["creationTimestamp"]),
+        ended=None,
+        message=f"It has not started: {waiting_reason(document)}",
+        location=f"namespace {metadata['namespace']}",
+        namespace=str(metadata["namespace"]),
+        training_job_group=resource.group,
     )
 
 

@@ -99,8 +99,23 @@ async def find_training_job(
 
 def is_managed(record: Document) -> bool:
     """A TrainingJob owns this job record, so a controller looks after the job."""
+    return bool(owner_group(record))
+
+
+def owner_group(record: Document) -> str:
+    """Returns the API group of the TrainingJob that owns this job record; empty if none does."""
     references = record["metadata"].get("ownerReferences") or ()
-    return any(each.get("kind") == KIND for each in references)
+    versions = (str(each.get("apiVersion") or "") for each in references if each.get("kind") == KIND)
+    return next((version.partition("/")[0] for version in versions), "")
+
+
+async def list_training_jobs(cluster: Cluster) -> list[tuple[Resource, Document]]:
+    """Returns all TrainingJobs of the scope; none where the cluster does not have the resource."""
+    found: list[tuple[Resource, Document]] = []
+    for resource in _RESOURCES:
+        if await cluster.is_served(resource):
+            found += [(resource, each) for each in (await cluster.list(resource)).items]
+    return found
 
 
 async def pin_size(cluster: Cluster, resource: Resource, document: Document, count: int) -> None:

@@ -118,16 +118,16 @@ def status(job: str, as_json: bool, namespace: str) -> None:
     """The state of a job: progress, loss, evaluations, nodes, and how its parameter servers do."""
     from elasticdl.cli.output.job_status import print_status
 
-    async def read(found: Job) -> tuple[JobStatus, str, str]:
+    async def read(found: Job) -> tuple[JobStatus, str, str, str]:
         status = await found.status()
-        return status, found.logs_location, found.resume_hint(status.state)
+        return status, found.logs_location, found.resume_hint(status.state), found.namespace
 
-    current, logs, hint = _with_job(job, namespace, read)
+    current, logs, hint, place = _with_job(job, namespace, read)
     if as_json:
         click.echo(json.dumps(current.to_json(), indent=1))
     else:
         print_status(current, logs)
-        _print_link(job, namespace)
+        _print_link(job, place)
         if hint:
             note(hint)
 

@@ -80,7 +80,7 @@ class WebhookKeeper:
     async def reconcile(self) -> bool:
         """Loads the certificate; as the leader, makes it and registers its authority. Returns whether it is loaded."""
         secret = await self._cluster.get("Secret", SECRET_NAME)
-        files = _files_of(secret)
+        files = files_of(secret)
         if not _is_valid(files, self.tls_name) and self._is_leader():
             files = await self._make(secret)
         if not files:
@@ -149,7 +149,7 @@ class WebhookKeeper:
         log.info("Registered the admission webhook for %s", self.tls_name)
 
 
-def _files_of(secret: Document | None) -> dict[str, str]:
+def files_of(secret: Document | None) -> dict[str, str]:
     """The files in a Secret; nothing if one is missing or cannot be decoded."""
     data = (secret or {}).get("data") or {}
     try:

@@ -25,6 +25,7 @@ def job_row(summary: JobSummary) -> dict[str, Any]:
     row: dict[str, Any] = {
         "job": summary.job,
         "namespace": summary.namespace,
+        "training_job": summary.training_job_group,
         "place": summary.location,
         "kind": summary.kind,
         "state": str(summary.state or "unreadable"),

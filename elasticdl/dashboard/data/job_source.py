@@ -45,33 +45,39 @@ class JobRows:
 
 
 class JobSource:
-    """`namespace`: only jobs of the cluster, in this namespace."""
+    """`namespace`: only jobs of the cluster, in this namespace. `everywhere`: only those of the cluster, in all."""
 
-    def __init__(self, *, namespace: str = "", store: JobStore | None = None) -> None:
+    def __init__(
+        self, *, namespace: str = "", everywhere: bool = False, store: JobStore | None = None
+    ) -> None:
         self._namespace = namespace
+        self._everywhere = everywhere
         self._store = store or JobStore()
         self._ended = EndedRows()
-        self._cluster = ClusterRows(namespace)
+        self._cluster = ClusterRows(namespace, everywhere=everywhere)
 
     async def rows(self) -> JobRows:
         """Returns all jobs."""
         found: dict[str, dict[str, Any]] = {}
-        if not self._namespace:
+        if not self._namespace and not self._everywhere:
             found.update(await self._local_rows())
         there = await self._cluster.rows()
         return JobRows(rows={**found, **there.rows}, problem=there.problem)
 
     @contextlib.asynccontextmanager
-    async def job(self, name: str, namespace: str) -> AsyncIterator[Job]:
-        """Finds a job: of this machine if no namespace is named. It can be used inside the context.
+    async def job(self, name: str, namespace: str, *, token: str = "") -> AsyncIterator[Job]:
+        """Finds a job: of this machine if no namespace is named. It can be used inside the context. `token`: of the
+        user as whom to act on the cluster.
 
         Raises `UserError` if there is none.
         """
         wanted = namespace or self._namespace
+        if not wanted and self._everywhere:
+            raise UserError(f"The namespace of job {name} is missing.", hint="Name it with ?namespace=NAME.")
         if not wanted:
             yield LocalJob(self._store.get(name), store=self._store, reference=name)
             return
-        async with JobLookup(namespace=wanted) as lookup:
+        async with JobLookup(namespace=wanted, token=token) as lookup:
             yield await lookup.find(name)
 
     async def metrics(self) -> str:
@@ -150,15 +156,16 @@ class EndedRows:
 
 
 class ClusterRows:
-    """The jobs of one namespace, at most as old as a few seconds."""
+    """The jobs of one namespace or of all, at most as old as a few seconds."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, *, everywhere: bool) -> None:
         self._namespace = namespace
+        self._everywhere = everywhere
         self._rows = JobRows()
         self._read_at: float | None = None
 
     async def rows(self) -> JobRows:
-        if not self._namespace and not is_cluster_configured():
+        if not self._namespace and not self._everywhere and not is_cluster_configured():
             return JobRows()
         now = time.monotonic()
         if self._read_at is None or now - self._read_at > _CLUSTER_SECONDS:
@@ -173,8 +180,8 @@ class ClusterRows:
         from elasticdl.platforms.kubernetes.kubeconfig import current_namespace
 
         async with JobLookup(namespace=self._namespace or current_namespace()) as lookup:
-            found = await lookup.list()
-        return {row_key(job.job, job.namespace): job_row(job) for job in found.jobs}
+            jobs = await lookup.list_everywhere() if self._everywhere else (await lookup.list()).jobs
+        return {row_key(job.job, job.namespace): job_row(job) for job in jobs}
 
 
 def record_stamp(folder: JobFolder) -> int:

@@ -25,7 +25,7 @@ def state_sentence(summary: JobSummary, status: JobStatus | None) -> str:
         message = summary.message or (status.message if status is not None else "")
         return _first_line(message) or f"The job has {state}."
     if status is None or not status.has_report:
-        return (status.trouble if status is not None else "") or "The master is starting."
+        return (status.trouble if status is not None else summary.message) or "The master is starting."
     return _running(status)
 
 

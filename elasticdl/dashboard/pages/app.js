@@ -126,7 +126,7 @@ function SignIn({ onDone }) {
   return html`<section class="sign-in">
     <h1>Open the link with the token</h1>
     <p>Run <code>elasticdl dashboard --show_link</code> on the machine of the dashboard, and open the link that it prints. Or paste the link here.</p>
-    <p class="note">A dashboard on a cluster (<code>--cluster_auth</code>) takes your own token: <code>kubectl create token ACCOUNT</code>.</p>
+    <p class="note">A dashboard on a cluster takes your own token: <code>kubectl create token ACCOUNT</code>.</p>
     <form onSubmit=${submit}>
       <label>Link or token <input name="token" type="password" autocomplete="off" required /></label>
       <button class="primary" type="submit">Open</button>

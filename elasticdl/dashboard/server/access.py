@@ -59,7 +59,19 @@ class Authorizer(Protocol):
 
     async def refusal(self, path: str, query: str, headers: Mapping[str, str]) -> Refusal | None: ...
 
-    def begin_session(self, headers: Mapping[str, str]) -> str: ...
+    def begin_session(self, headers: Mapping[str, str]) -> list[str]:
+        """Returns the parts of the session's cookie."""
+
+    def row_filter(self, headers: Mapping[str, str]) -> RowFilter | None:
+        """Says which jobs of a list this user may see; None: all of them."""
+
+    def user_token(self, headers: Mapping[str, str]) -> str:
+        """Returns the token as whose user the dashboard acts on the cluster."""
+
+
+class RowFilter(Protocol):
+    async def sees(self, namespace: str, training_job_group: str) -> bool:
+        """Whether a job of this namespace is shown. `training_job_group`: of a TrainingJob; empty for other jobs."""
 
 
 class Access:
@@ -110,12 +122,15 @@ class Access:
             )
         return None
 
-    def session_cookie(self, headers: Mapping[str, str]) -> str:
-        """Returns the value of the Set-Cookie header for a caller that has shown the token."""
+    def session_cookies(self, headers: Mapping[str, str]) -> list[str]:
+        """Returns the values of the Set-Cookie headers for a caller that has shown the token."""
         secure = "; Secure" if self._scheme == "https" else ""
-        cookie = self._cookie if self.authorizer is None else self.authorizer.begin_session(headers)
-        value = f"{self._cookie_name}={cookie}; Path=/; Max-Age={_COOKIE_SECONDS}"
-        return f"{value}; HttpOnly; SameSite=Strict{secure}"
+        parts = [self._cookie] if self.authorizer is None else self.authorizer.begin_session(headers)
+        return [
+            f"{cookie_part(self._cookie_name, number)}={part}; Path=/; Max-Age={_COOKIE_SECONDS}; HttpOnly; "
+            f"SameSite=Strict{secure}"
+            for number, part in enumerate(parts)
+        ]
 
     def _is_host_allowed(self, header: str) -> bool:
         # Any port: a tunnel may have another one at its other end.
@@ -196,6 +211,11 @@ class Guard:
 def cookie_name(port: int) -> str:
     """Returns the name of a server's cookie, with its port: cookies of a host are sent to all of its ports."""
     return f"elasticdl-{port}"
+
+
+def cookie_part(name: str, number: int) -> str:
+    """Returns the name of a part of a cookie that is too long for one."""
+    return name if number == 0 else f"{name}.{number}"
 
 
 def _host_name(header: str) -> str:

@@ -1,7 +1,7 @@
 """The routes of the dashboard: its files, the data of its pages as JSON, and live updates of the same data.
 
     POST /api/session                     exchanges the token for a cookie
-    GET  /api/jobs                        all jobs
+    GET  /api/jobs                        all jobs; of all namespaces, those that the user may see
     GET  /api/stream                      the same, live
     GET  /api/jobs/NAME                   one job
     GET  /api/jobs/NAME/stream            the same, live
@@ -26,6 +26,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,9 @@ from elasticdl.dashboard.data.job_rows import row_key
 from elasticdl.dashboard.data.job_source import JobSource
 from elasticdl.dashboard.data.job_watch import JobWatch
 from elasticdl.dashboard.data.sections import PROBLEM, Sections, to_json
-from elasticdl.dashboard.server.access import Access, Guard
+from elasticdl.dashboard.server.access import Access, Guard, RowFilter
 from elasticdl.dashboard.server.actions import JobActions, act
-from elasticdl.dashboard.server.feed import Feed
+from elasticdl.dashboard.server.feed import Feed, FeedEvent
 from elasticdl.dashboard.server.log_stream import (
     LogPosition,
     LogRequest,
@@ -116,17 +117,26 @@ class Dashboard:
 
     async def _begin_session(self, request: Request) -> Response:
         answer = JSONResponse({"allows_actions": self._access.allows_actions})
-        answer.headers["Set-Cookie"] = self._access.session_cookie(request.headers)
+        for cookie in self._access.session_cookies(request.headers):
+            answer.headers.append("Set-Cookie", cookie)
         return answer
 
     async def _jobs(self, request: Request) -> Response:
+        visible = self._visible(request)
         sections = await self._list.current()
+        if visible is not None:
+            sections = {key: text for key, text in sections.items() if await visible.sees(key, text)}
         rows = ",".join(text for key, text in sections.items() if key != PROBLEM)
         body = f'{{"jobs":[{rows}],"problem":{sections.get(PROBLEM, "null")}}}'
         return Response(body, media_type="application/json")
 
     async def _stream_jobs(self, request: Request) -> Response:
-        return self._stream(self._list, request)
+        return self._stream(self._list, request, visible=self._visible(request))
+
+    def _visible(self, request: Request) -> VisibleRows | None:
+        authorizer = self._access.authorizer
+        rows = None if authorizer is None else authorizer.row_filter(request.headers)
+        return None if rows is None else VisibleRows(rows)
 
     async def _job(self, request: Request) -> Response:
         return _document(await self._feed(request).current())
@@ -172,7 +182,7 @@ class Dashboard:
             return await act(job, name, arguments)
 
         try:
-            text = await self._actions.run(self._with_job(request, work))
+            text = await self._actions.run(self._with_job(request, work, as_user=True))
         except UserError as error:
             return JSONResponse({"error": error.message, "hint": error.hint}, status_code=HTTPStatus.CONFLICT)
         return JSONResponse({"message": text})
@@ -202,14 +212,22 @@ class Dashboard:
             sections[PROBLEM] = to_json(found.problem)
         return sections
 
-    def _stream(self, feed: Feed, request: Request) -> Response:
-        last_id = request.headers.get("last-event-id", "")
+    def _stream(self, feed: Feed, request: Request, *, visible: VisibleRows | None = None) -> Response:
+        # Which rows a user has seen is not known any more: all are sent again.
+        last_id = request.headers.get("last-event-id", "") if visible is None else ""
 
         async def events() -> AsyncGenerator[str, None]:
             # How long a browser waits before it comes back, in milliseconds.
             yield "retry: 1000\n\n"
             async for event in feed.events(last_id):
-                yield event.to_stream() if event is not None else ": alive\n\n"
+                shown = event
+                if event is not None and visible is not None:
+                    try:
+                        shown = await visible.part_of(event)
+                    except UserError:
+                        # The cluster cannot be asked who may see it. The browser comes back, and is refused.
+                        return
+                yield shown.to_stream() if shown is not None else ": alive\n\n"
 
         return self._event_stream(events())
 
@@ -258,10 +276,46 @@ class Dashboard:
                 del self._feeds[old]
         return feed
 
-    async def _with_job(self, request: Request, action: Callable[[Job], Awaitable[Any]]) -> Any:
+    async def _with_job(
+        self, request: Request, action: Callable[[Job], Awaitable[Any]], *, as_user: bool = False
+    ) -> Any:
+        """`as_user`: by the rights of the user on the cluster, not by those of the dashboard."""
         name, namespace = _named(request)
-        async with self._source.job(name, namespace) as job:
+        authorizer = self._access.authorizer
+        token = authorizer.user_token(request.headers) if as_user and authorizer is not None else ""
+        async with self._source.job(name, namespace, token=token) as job:
             return await action(job)
+
+
+class VisibleRows:
+    """The rows of a list that one user may see."""
+
+    def __init__(self, rows: RowFilter) -> None:
+        self._rows = rows
+        # Keys that the user has been sent: no other is said to be gone.
+        self._shown: set[str] = set()
+
+    async def sees(self, key: str, text: str) -> bool:
+        if key == PROBLEM:
+            return True
+        namespace = key.partition("/")[0]
+        # Most users may see all jobs of a namespace: then the row needs no parsing.
+        if await self._rows.sees(namespace, ""):
+            return True
+        group = json.loads(text)["training_job"]
+        return bool(group) and await self._rows.sees(namespace, group)
+
+    async def part_of(self, event: FeedEvent) -> FeedEvent | None:
+        """Returns what the user may see of an event; None if that is nothing."""
+        found: dict[str, str | None] = {}
+        for key, text in event.sections.items():
+            if text is None and key in self._shown:
+                found[key] = None
+                self._shown.remove(key)
+            elif text is not None and await self.sees(key, text):
+                found[key] = text
+                self._shown.add(key)
+        return replace(event, sections=found) if found or event.is_whole else None
 
 
 async def _next(parts: AsyncGenerator[str, None]) -> str:

@@ -8,6 +8,7 @@ Failure modes
 from __future__ import annotations
 
 import contextlib
+import secrets
 import socket
 import ssl
 
@@ -18,6 +19,7 @@ from elasticdl.dashboard.registry import DashboardRegistry, link
 from elasticdl.dashboard.server.access import Access, cookie_name
 from elasticdl.dashboard.server.application import Dashboard
 from elasticdl.dashboard.server.cluster_access import ClusterAccess
+from elasticdl.dashboard.server.sealed_sessions import SealedSessions
 from elasticdl.dashboard.settings import DEFAULT_PORT, DashboardSettings
 from elasticdl.errors import UserError
 
@@ -41,7 +43,11 @@ class DashboardServer:
         port = int(self._socket.getsockname()[1])
         self.address = f"{settings.scheme}://{settings.shown_host}:{port}"
         authorizer = (
-            ClusterAccess(namespace=settings.namespace, cookie_name=cookie_name(port))
+            ClusterAccess(
+                namespace=settings.namespace,
+                cookie_name=cookie_name(port),
+                sessions=SealedSessions(_session_secret(settings)),
+            )
             if settings.asks_cluster
             else None
         )
@@ -54,7 +60,8 @@ class DashboardServer:
             allows_actions=settings.allows_actions,
             authorizer=authorizer,
         )
-        dashboard = Dashboard(JobSource(namespace=settings.namespace), access)
+        source = JobSource(namespace=settings.namespace, everywhere=settings.is_everywhere)
+        dashboard = Dashboard(source, access)
         config = uvicorn.Config(
             dashboard.application(),
             log_level="warning",
@@ -84,7 +91,8 @@ class DashboardServer:
 
     def run(self) -> None:
         """Serves until interrupted, or until `close` in another thread."""
-        with self._registry.running(self.address), contextlib.closing(self._socket):
+        running = self._registry.running(self.address, takes_token=not self._asks_cluster)
+        with running, contextlib.closing(self._socket):
             self._server.run(sockets=[self._socket])
 
     def close(self) -> None:
@@ -128,6 +136,16 @@ def _bound(bind: str, port: int) -> socket.socket:
         found.close()
         raise
     return found
+
+
+def _session_secret(settings: DashboardSettings) -> bytes:
+    """Returns the private key, which servers behind one name share; without one, sessions end with this server."""
+    if settings.tls_key is None:
+        return secrets.token_bytes(32)
+    try:
+        return settings.tls_key.read_bytes()
+    except OSError as error:
+        raise UserError(f"--tls_key cannot be read: {error.strerror}.") from error
 
 
 def _check_certificate(settings: DashboardSettings) -> None:

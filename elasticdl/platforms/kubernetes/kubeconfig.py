@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,20 @@ def inside_access(*, namespace: str = "", environment: Mapping[str, str] | None 
         identity=Identity(token_file=_ACCOUNT / "token"),
         inside=True,
     )
+
+
+def with_token(access: Access, token: str) -> Access:
+    """Returns the way to the same cluster for the user of a token, without the identity of `access`: its client
+    certificate would be shown beside the token, and count before it.
+    """
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.check_hostname, tls.verify_mode = access.tls.check_hostname, access.tls.verify_mode
+    authorities = b"".join(access.tls.get_ca_certs(binary_form=True))
+    if authorities:
+        tls.load_verify_locations(cadata=authorities)
+    else:
+        tls.load_default_certs()
+    return replace(access, tls=tls, identity=Identity(token=token))
 
 
 def _merged(paths: list[Path]) -> tuple[str, dict[str, dict[str, tuple[Path, Any]]]]:
