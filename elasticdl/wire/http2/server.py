@@ -1,6 +1,9 @@
 """A server for unary gRPC calls, in the place of `grpc.aio.server`: the same services are added to it.
 
 A call costs a fraction of what it costs there. It serves no streams and no TLS.
+
+A method runs outside any task until it first waits, so until then it must not use what needs the current task, such as
+`asyncio.timeout`.
 """
 
 from __future__ import annotations
