@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from elasticdl.paddle_compat.config.provider import Provider
 _PYTHON_2 = (
     "It may be written for Python 2: `print` is a function, and `xrange`, `iteritems` and `unicode` are gone."
 )
+_INSTALLED = ("stdlib", "purelib", "platlib")
 
 
 def is_fleet_script(path: Path) -> bool:
@@ -105,10 +107,10 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """The last line of the user's own files in the traceback."""
+    """The last line of the user's own files in the traceback, not of an installed package (some hook sys.exit)."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = str(Path(__file__).resolve().parents[1])
-    users = [each for each in frames if not each.filename.startswith((ours, "<frozen"))]
+    installed = (str(Path(__file__).resolve().parents[1]), "<frozen", *map(sysconfig.get_path, _INSTALLED))
+    users = [each for each in frames if not each.filename.startswith(installed)]
     last = next((each for each in reversed(users) if Path(each.filename).exists()), None)
     return f"{Path(last.filename).name}:{last.lineno}" if last else str(path)
 

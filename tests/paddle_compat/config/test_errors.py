@@ -183,7 +183,8 @@ ACTIVATED = "h = fc_layer(x, size=4)\n"
         ("settings(batch_size=1, regularization=0.1)", "takes one L1Regularization or L2Regularization, not 0.1"),
         ("settings(batch_size=1, learning_method='adam')", "an optimizer such as AdamOptimizer"),
         ("fc_layer(x, size=3, name='same')\n" * 2, "config.py:5: Two layers have the name same"),
-        ("import sys\nsys.exit()", "config.py:5: exits with None"),
+        ("raise SystemExit", "config.py:4: exits with None"),
+        ("import sys\nsys.exit(3)", "config.py:5: exits with 3"),
         (
             "from paddle.trainer.PyDataProvider2 import *\nprovider(should_shufle=False)",
             r"provider has no option should_shufle. Did you mean should_shuffle\?",
