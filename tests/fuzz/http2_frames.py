@@ -47,13 +47,16 @@ class _Handler:
     """Answers calls at once, later, with errors, or never."""
 
     is_stopping = False
+    held_bytes = 0
 
     def __init__(self, source: random.Random) -> None:
         self._source = source
         self.waiting: list[int] = []
+        self.began = 0
 
     def begin(self, connection: Connection, stream: int, headers: Headers, message: bytes) -> None:
         assert len(message) <= _LIMITS.message_bytes
+        self.began += 1
         kind = self._source.randrange(3)
         if kind == 0:
             connection.reply(stream, message * self._source.choice((0, 1, 100)))
@@ -62,7 +65,8 @@ class _Handler:
         else:
             self.waiting.append(stream)
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: Connection) -> bool:
+        return True
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -90,15 +94,44 @@ def _frame(source: random.Random, encoder: hpack.Encoder, stream: int) -> bytes:
     return frames.frame(kind, flags & 0xFF, stream, payload)
 
 
+def _valid_frames(source: random.Random, encoder: hpack.Encoder, last: int) -> tuple[bytes, int]:
+    """What a client may send after the stream `last`: mostly calls, whole or in parts. Returns the last stream then."""
+    kind = source.randrange(10)
+    if kind < 5:
+        last += 2
+        block = encoder.encode([(":method", "POST"), (":path", "/a/b"), ("content-type", "application/grpc")])
+        size = source.choice((0, 1, 500, 1_000, 1_001))
+        message = size.to_bytes(5, "big") + bytes(size)
+        sent = source.choice((len(message), len(message), source.randrange(len(message))))
+        flags = frames.END_STREAM if sent == len(message) else 0
+        found = frames.frame(frames.HEADERS, frames.END_HEADERS, last, block)
+        return found + frames.frame(frames.DATA, flags, last, message[:sent]), last
+    stream = source.randrange(1, last + 1, 2) if last > 1 else 0
+    if kind == 5:
+        # Of streams that have ended already, too.
+        return frames.frame(frames.PRIORITY, 0, stream, bytes(5)), last
+    if kind == 6 and stream:
+        return frames.reset(stream, frames.ErrorCode.CANCEL), last
+    if kind == 7:
+        return frames.settings({frames.INITIAL_WINDOW_SIZE: source.choice((0, 1, 100, 65_535))}), last
+    if kind == 8:
+        return frames.frame(frames.PING, 0, 0, bytes(8)), last
+    return frames.window_update(source.choice((0, stream)), source.choice((1, 100, 10_000))), last
+
+
 def _one_round(source: random.Random) -> None:
     handler, transport, encoder = _Handler(source), _Transport(), hpack.Encoder()
     connection = Connection(handler, _LIMITS)
     connection.connection_made(transport)
-    data, last = frames.PREFACE + frames.settings({}), 1
+    data, last = frames.PREFACE + frames.settings({}), -1
+    damage = source.choice((0.0, 0.02, 0.5))
     for _ in range(source.randint(1, 60)):
-        data += _frame(source, encoder, source.choice((0, 1, last, last, last)))
-        last += 2 * source.randrange(2)
-    if source.random() < 0.3:
+        if source.random() < damage:
+            data += _frame(source, encoder, source.choice((0, 1, max(last, 1))))
+        else:
+            added, last = _valid_frames(source, encoder, last)
+            data += added
+    if source.random() < damage:
         data = mutated(data, source)
     while data and not transport.is_closed:
         size = source.choice((1, 9, 10, 1_000, len(data)))
@@ -108,7 +141,12 @@ def _one_round(source: random.Random) -> None:
             connection.reply(handler.waiting.pop(), bytes(100))
         assert 0 <= connection._buffered <= _LIMITS.buffered_bytes + frames.DEFAULT_FRAME_BYTES
         assert len(connection._streams) <= _LIMITS.streams
+        assert handler.held_bytes == connection._buffered
+        assert set(connection._stalled) | set(connection._owed_since) <= set(connection._streams)
+        if not damage:
+            assert not transport.is_closed
     connection.connection_lost(None)
+    assert handler.held_bytes == 0
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ message and a status. Flow control is complete; priorities are ignored, as RFC 9
 Failure modes
     A frame that breaks the protocol: GOAWAY with the reason, and the connection is closed. A message that is too long,
     or more of unfinished messages than a connection may have: RESOURCE_EXHAUSTED, as soon as the length is known.
-    A client that does not read: nothing more is read from it. A client that vanished: it answers no ping, and its
-    calls are cancelled, as those of a client that has closed its connection.
+    A client that does not read: nothing more is read from it. A request or a reply that is not complete in time: the
+    call ends. A client that vanished: it answers no ping, and its calls are cancelled, as those of a client that has
+    closed its connection. All connections together: their number and the bytes that they hold are limited, too.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ class Limits:
     streams: int = 1_000
     # Of messages that are not complete yet, of one connection.
     buffered_bytes: int = 32 << 20
+    # Of all connections: incomplete messages, and replies that wait for the client.
+    total_bytes: int = 128 << 20
+    connections: int = 5_000
     # From the connection to the client's first frame.
     handshake_seconds: float = 10.0
     # Without a call.
@@ -54,6 +58,8 @@ class Limits:
     # Without a byte from the client; then it is sent a ping, and has so long to answer.
     ping_seconds: float = 20.0
     ping_timeout_seconds: float = 10.0
+    # For the rest of a request after its headers, and for a reply whose client does not take it.
+    transfer_seconds: float = 30.0
     # How often these times are checked.
     check_seconds: float = 2.0
 
@@ -65,6 +71,9 @@ class RunningCall(Protocol):
 class CallHandler(Protocol):
     """What a connection needs of its server."""
 
+    # Of all connections, changed by each of them.
+    held_bytes: int
+
     @property
     def is_stopping(self) -> bool: ...
 
@@ -72,7 +81,8 @@ class CallHandler(Protocol):
         self, connection: Connection, stream: int, headers: Headers, message: bytes
     ) -> RunningCall | None: ...
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: Connection) -> bool:
+        """False: there are too many."""
 
     def closed(self, connection: Connection) -> None: ...
 
@@ -80,7 +90,7 @@ class CallHandler(Protocol):
 class _Stream:
     """A call under way: what has come of its message, or what is left of its reply."""
 
-    __slots__ = ("call", "credit", "has_ended", "headers", "pending", "received")
+    __slots__ = ("call", "credit", "has_ended", "headers", "held", "pending", "received")
 
     def __init__(self, headers: Headers) -> None:
         self.headers = headers
@@ -91,6 +101,8 @@ class _Stream:
         # What may be sent on it, relative to the initial window of all.
         self.credit = 0
         self.pending = memoryview(b"")
+        # Bytes that are counted for it.
+        self.held = 0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -111,8 +123,12 @@ class Connection(asyncio.BufferedProtocol):
         # Of headers that go on in the next frame.
         self._block: tuple[int, bytearray, bool] | None = None
         self._streams: dict[int, _Stream] = {}
-        # Those whose reply waits for the client's window.
+        # Those whose reply waits for the window of the connection, and whether that has been raised.
         self._stalled: dict[int, _Stream] = {}
+        self._is_window_raised = self._is_initial_window_raised = False
+        # Since when the client has owed something: the rest of a request, or a larger window. The earliest first.
+        self._owed_since: dict[int, float] = {}
+        self._paused_at: float | None = None
         self._last_stream = 0
         self._buffered = 0
         # What the client has sent since its window was last raised.
@@ -135,7 +151,10 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = _peer(transport.get_extra_info("peername"))
         # asyncio does it for sockets of its own making only. A reply must not wait for the acknowledgement of the last.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._handler.opened(self)
+        if not self._handler.opened(self):
+            log.warning("Refusing the connection of %s: there are too many", self.peer)
+            self._transport.abort()
+            return
         values = {
             frames.MAX_CONCURRENT_STREAMS: self._limits.streams,
             # A message needs no more than the first window of its stream.
@@ -157,6 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         try:
             self._read(self._rest + data if self._rest else data)
+            self._send_stalled()
         except ConnectionFailed as error:
             log.debug("Closing the connection of %s: %s", self.peer, error)
             self._send(frames.goaway(self._last_stream, error.code))
@@ -166,10 +186,13 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def pause_writing(self) -> None:
+        self._paused_at = self._loop.time()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        # It has read, even though nothing was read from it.
+        self._paused_at, self._heard_at = None, self._loop.time()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -194,7 +217,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _cancel_calls(self) -> None:
         streams, self._streams, self._stalled = self._streams, {}, {}
+        self._owed_since.clear()
         for stream in streams.values():
+            self._hold(stream, 0)
             if stream.call is not None:
                 stream.call.cancel()
 
@@ -215,6 +240,11 @@ class Connection(asyncio.BufferedProtocol):
         now, limits = self._loop.time(), self._limits
         if self._transport is None:
             return
+        self._end_overdue(now - limits.transfer_seconds)
+        if self._paused_at is not None:
+            if now - self._paused_at >= limits.transfer_seconds:
+                self._transport.abort()
+            return
         if not self._has_settings:
             if now - self._called_at >= limits.handshake_seconds:
                 self._transport.abort()
@@ -229,6 +259,18 @@ class Connection(asyncio.BufferedProtocol):
                 self.drain()
             elif now - self._drained_at >= limits.ping_timeout_seconds:
                 self.close()
+
+    def _end_overdue(self, before: float) -> None:
+        """Ends calls whose client has owed something since then."""
+        for number, since in list(self._owed_since.items()):
+            if since > before:
+                break
+            stream = self._streams[number]
+            if stream.pending:
+                self._forget(number)
+                self._send(frames.reset(number, ErrorCode.CANCEL))
+            else:
+                self.fail(number, grpc.StatusCode.DEADLINE_EXCEEDED, "The message did not come in time.")
 
     # -- frames ----------------------------------------------------------------------------------------------
 
@@ -292,12 +334,12 @@ class Connection(asyncio.BufferedProtocol):
             if name == frames.INITIAL_WINDOW_SIZE:
                 if value > frames.MAX_WINDOW:
                     raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value:,} bytes")
+                self._is_initial_window_raised |= value > self._initial_window
                 self._initial_window = value
             elif name == frames.MAX_FRAME_SIZE:
                 _expect(frames.DEFAULT_FRAME_BYTES <= value < 1 << 24, f"frames of {value:,} bytes")
                 self._frame_bytes = value
         self._send(_SETTINGS_ACK)
-        self._send_stalled()
 
     # -- requests --------------------------------------------------------------------------------------------
 
@@ -349,6 +391,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(frames.reset(number, ErrorCode.NO_ERROR))
         else:
             stream = self._streams[number] = _Stream(headers)
+            self._owed_since[number] = self._heard_at
             if ends:
                 self._complete(number, stream, b"")
 
@@ -369,16 +412,14 @@ class Connection(asyncio.BufferedProtocol):
             self._complete(number, stream, payload)
             return
         stream.received += payload
-        self._buffered += len(payload)
+        self._hold(stream, len(stream.received))
         if self._is_acceptable(number, stream) and ends:
             self._complete(number, stream, bytes(stream.received))
 
     def _is_acceptable(self, number: int, stream: _Stream) -> bool:
         received = stream.received
-        if self._buffered > self._limits.buffered_bytes:
-            self.fail(
-                number, grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many unfinished messages on one connection."
-            )
+        if self._holds_too_much():
+            self.fail(number, grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many unfinished messages.")
             return False
         if len(received) < _PREFIX_BYTES:
             return True
@@ -397,8 +438,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _complete(self, number: int, stream: _Stream, message: bytes) -> None:
         stream.has_ended = True
-        self._buffered -= len(stream.received)
         stream.received.clear()
+        self._hold(stream, 0)
+        self._owed_since.pop(number, None)
         is_compressed, size = _PREFIX.unpack_from(message) if len(message) >= _PREFIX_BYTES else (False, -1)
         if size > self._limits.message_bytes:
             self._reject_size(number, size)
@@ -424,6 +466,8 @@ class Connection(asyncio.BufferedProtocol):
         stream.pending = memoryview(_PREFIX.pack(False, len(message)) + message)
         self._output.append(frame(frames.HEADERS, frames.END_HEADERS, number, header_blocks.RESPONSE))
         self._send_pending(number, stream)
+        if self._holds_too_much() and self._forget(number) is not None:
+            self._send(frames.reset(number, ErrorCode.ENHANCE_YOUR_CALM))
 
     def fail(self, number: int, code: grpc.StatusCode, message: str) -> None:
         """Ends the call with an error."""
@@ -442,8 +486,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._window, self._initial_window + stream.credit, self._frame_bytes, len(stream.pending)
             )
             if size <= 0:
-                self._stalled[number] = stream
-                self._send(b"")
+                # A stream without a window of its own waits for that, and not for the connection's.
+                if self._initial_window + stream.credit > 0:
+                    self._stalled[number] = stream
+                if number not in self._owed_since or len(stream.pending) < stream.held:
+                    self._owed_since.pop(number, None)
+                    self._owed_since[number] = self._loop.time()
+                self._hold(stream, len(stream.pending))
+                if not self._is_reading:
+                    self._flush()
                 return
             self._output.append(frame(frames.DATA, 0, number, stream.pending[:size]))
             stream.pending = stream.pending[size:]
@@ -454,8 +505,21 @@ class Connection(asyncio.BufferedProtocol):
         self._send(frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, number, header_blocks.OK))
 
     def _send_stalled(self) -> None:
-        stalled, self._stalled = self._stalled, {}
-        for number, stream in stalled.items():
+        """Goes on with replies for which the windows were raised: once for all frames that were read together."""
+        if self._is_initial_window_raised:
+            waiting = {number: stream for number, stream in self._streams.items() if stream.pending}
+        elif self._is_window_raised:
+            waiting = self._stalled
+        else:
+            return
+        self._is_initial_window_raised = self._is_window_raised = False
+        for number, stream in list(waiting.items()):
+            if self._window <= 0:
+                # Those that come later stay where they are; with a window of their own, they wait for this one.
+                if self._initial_window + stream.credit > 0:
+                    self._stalled[number] = stream
+                continue
+            self._stalled.pop(number, None)
             self._send_pending(number, stream)
 
     def _raise_window(self, number: int, payload: bytes) -> None:
@@ -463,19 +527,33 @@ class Connection(asyncio.BufferedProtocol):
         _expect(len(payload) == 4 and increment > 0, "a wrong WINDOW_UPDATE")
         stream = self._streams.get(number)
         if number == 0:
+            self._is_window_raised |= self._window <= 0
             self._window += increment
         elif stream is not None:
             stream.credit += increment
         if max(self._window, self._initial_window + stream.credit if stream else 0) > frames.MAX_WINDOW:
             raise ConnectionFailed(ErrorCode.FLOW_CONTROL_ERROR, "a window of more than 2 GiB")
-        if self._stalled:
-            self._send_stalled()
+        if stream is not None and stream.pending:
+            self._send_pending(number, stream)
+
+    def _hold(self, stream: _Stream, size: int) -> None:
+        """Counts what is kept in memory for a stream."""
+        self._buffered += size - stream.held
+        self._handler.held_bytes += size - stream.held
+        stream.held = size
+
+    def _holds_too_much(self) -> bool:
+        limits = self._limits
+        return self._buffered > limits.buffered_bytes or (
+            self._handler.held_bytes > limits.total_bytes and self._buffered > 0
+        )
 
     def _forget(self, number: int) -> _Stream | None:
         stream = self._streams.pop(number, None)
         if stream is not None:
             self._stalled.pop(number, None)
-            self._buffered -= len(stream.received)
+            self._owed_since.pop(number, None)
+            self._hold(stream, 0)
             stream.received.clear()
         return stream
 

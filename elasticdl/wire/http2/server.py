@@ -24,6 +24,8 @@ log = logging.getLogger("elasticdl.wire")
 
 # Connections that the kernel keeps until they are accepted.
 _BACKLOG = 1024
+# How long a stopping server waits for cancelled calls.
+_CANCEL_SECONDS = 5.0
 
 
 class CallAborted(Exception):
@@ -72,6 +74,7 @@ class UnaryServer:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.is_stopping = False
+        self.held_bytes = 0
         self._limits = limits or Limits()
         self._services: list[Any] = []
         # By path. Others than those of the services are not kept.
@@ -127,19 +130,24 @@ class UnaryServer:
         for connection in self._connections.copy():
             connection.close()
         # For those that were cancelled to end, and for sockets to be closed.
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=_CANCEL_SECONDS)
         await asyncio.sleep(0)
 
     # -- calls -----------------------------------------------------------------------------------------------
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> bool:
+        if len(self._connections) >= self._limits.connections:
+            return False
         self._connections.add(connection)
+        return True
 
     def closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
     def begin(
         self, connection: Connection, stream: int, headers: Headers, message: bytes
-    ) -> asyncio.Task[None] | None:
+    ) -> WaitingCall | None:
         path = headers.get(":path", "")
         method = self._methods.get(path) or self._find_method(path)
         if method is None:
@@ -156,12 +164,12 @@ class UnaryServer:
         # Most calls wait for nothing. A task would cost them another round of the event loop.
         try:
             waited_for = call.send(None)
-        except StopIteration:
+        except (StopIteration, asyncio.CancelledError):
             return None
         task = asyncio.get_running_loop().create_task(_resume(call, waited_for))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        return task
+        return WaitingCall(task)
 
     def _find_method(self, path: str) -> Any:
         for service in self._services:
@@ -179,11 +187,25 @@ class UnaryServer:
             message = method.response_serializer(response) if method.response_serializer else response
         except CallAborted as abort:
             connection.fail(stream, abort.code, str(abort))
+        except asyncio.CancelledError:
+            connection.fail(stream, grpc.StatusCode.CANCELLED, "The call was cancelled.")
+            raise
         except Exception as error:
             log.exception("A call of %s has failed", connection.peer)
             connection.fail(stream, grpc.StatusCode.UNKNOWN, f"Unexpected {type(error).__name__}: {error}")
         else:
             connection.reply(stream, message)
+
+
+class WaitingCall:
+    """A call that waits for something."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def cancel(self) -> None:
+        # Later, for a task that is cancelled before its first step would never throw this into the method.
+        asyncio.get_running_loop().call_soon(self._task.cancel)
 
 
 async def _resume(coroutine: Coroutine[Any, Any, None], waited_for: Any) -> None:
@@ -202,8 +224,7 @@ class _Rest:
             while True:
                 try:
                     result = yield waited_for
-                except asyncio.CancelledError as error:
-                    # The cancellation of the task, which is the coroutine's.
+                except BaseException as error:  # noqa: BLE001 - a cancellation, or the error of what it waits for
                     waited_for = self._coroutine.throw(error)
                 else:
                     waited_for = self._coroutine.send(result)

@@ -63,6 +63,7 @@ class Client:
 
     def __init__(self, **limits: Any) -> None:
         self.is_stopping = False
+        self.held_bytes = 0
         self.begun: list[tuple[int, Headers, bytes]] = []
         self.calls: list[Call] = []
         self.connections: set[Connection] = set()
@@ -75,8 +76,9 @@ class Client:
         self.calls.append(Call())
         return self.calls[-1]
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> bool:
         self.connections.add(connection)
+        return True
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -313,6 +315,75 @@ def test_unfinished_messages_are_limited_together(client: Client) -> None:
     client.send(frames.reset(1, ErrorCode.CANCEL), frame(frames.HEADERS, WHOLE, 7, BLOCK))
     client.send(frame(frames.DATA, 0, 7, half))
     assert client.connection.is_open(7)
+
+
+@with_client()
+def test_frames_without_a_larger_window_retry_no_stalled_reply(client: Client) -> None:
+    client.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 10}))
+    for stream in range(1, 201, 2):
+        client.call(stream)
+        client.connection.reply(stream, bytes(20))
+    client.sent()
+    retried = []
+    send_pending = client.connection._send_pending
+
+    def count(number: int, stream: Any) -> None:
+        retried.append(number)
+        send_pending(number, stream)
+
+    client.connection._send_pending = count  # type: ignore[method-assign]
+    client.send(frames.settings({}) * 1_000)
+    client.send(frames.window_update(0, 1) * 1_000)
+    assert retried == []
+    client.send(frames.window_update(3, 1) * 10)
+    assert retried == [3] * 10
+    retried.clear()
+    client.send(*(frames.settings({frames.INITIAL_WINDOW_SIZE: 11 + n % 2}) for n in range(1_000)))
+    assert len(retried) == 100
+
+
+@with_client(transfer_seconds=0.0)
+def test_request_that_is_not_complete_in_time_ends(client: Client) -> None:
+    client.send(frame(frames.HEADERS, WHOLE, 1, BLOCK), frame(frames.DATA, 0, 1, prefixed(b"hello")[:3]))
+    client.connection._check()
+    assert client.status() == "4"
+    assert client.held_bytes == 0
+    client.call(3)
+    client.connection._check()
+    assert client.connection.is_open(3)
+
+
+@with_client(transfer_seconds=0.0)
+def test_reply_that_is_not_taken_in_time_is_reset(client: Client) -> None:
+    client.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 10}))
+    client.call(1)
+    client.connection.reply(1, bytes(20))
+    assert client.held_bytes == 15
+    client.connection._check()
+    assert client.sent()[-1] == (frames.RST_STREAM, 0, 1, ErrorCode.CANCEL.to_bytes(4, "big"))
+    assert client.held_bytes == 0
+
+
+@with_client(total_bytes=50)
+def test_bytes_of_all_connections_are_limited_together(client: Client) -> None:
+    client.held_bytes = 45
+    client.send(frame(frames.HEADERS, WHOLE, 1, BLOCK), frame(frames.DATA, 0, 1, prefixed(bytes(100))[:20]))
+    assert client.status() == "8"
+    client.send(frames.settings({frames.INITIAL_WINDOW_SIZE: 10}))
+    client.call(3)
+    client.sent()
+    client.connection.reply(3, bytes(20))
+    assert client.sent()[-1] == (frames.RST_STREAM, 0, 3, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4, "big"))
+    assert client.held_bytes == 45
+    client.call(5)
+    assert client.messages[-1] == b"hello"
+
+
+@with_client(transfer_seconds=0.0)
+def test_client_that_never_reads_is_cut_off(client: Client) -> None:
+    client.connection.pause_writing()
+    client.connection._check()
+    assert client.transport.is_closed
 
 
 @with_client(streams=2)

@@ -59,6 +59,13 @@ class Methods:
     async def Raise(self, request: bytes, context: CallContext) -> bytes:
         raise ValueError("an error of the method")
 
+    async def AwaitError(self, request: bytes, context: CallContext) -> bytes:
+        def fail() -> None:
+            raise ValueError("an error of what it waits for")
+
+        await asyncio.get_running_loop().run_in_executor(None, fail)
+        return request
+
     async def Typed(self, request: pb.GetTaskRequest, context: CallContext) -> pb.Task:
         return pb.Task(task_id=request.worker_id)
 
@@ -75,7 +82,7 @@ class Served:
         self.methods = Methods()
         plain = {
             name: grpc.unary_unary_rpc_method_handler(getattr(self.methods, name))
-            for name in ("Echo", "Large", "Wait", "Abort", "AbortLater", "Raise")
+            for name in ("Echo", "Large", "Wait", "Abort", "AbortLater", "Raise", "AwaitError")
         }
         typed = grpc.unary_unary_rpc_method_handler(
             self.methods.Typed, pb.GetTaskRequest.FromString, pb.Task.SerializeToString
@@ -189,11 +196,17 @@ def test_aborted_call_has_code_and_message(served: Served, name: str, message: s
     assert found == (grpc.StatusCode.FAILED_PRECONDITION, message)
 
 
-def test_error_of_a_method_is_logged_and_answered(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    code, message = failure(lambda: served.method("Raise")(b"", timeout=60))
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("Raise", "an error of the method"), ("AwaitError", "an error of what it waits for")],
+)
+def test_error_of_a_method_is_logged_and_answered(
+    served: Served, caplog: pytest.LogCaptureFixture, name: str, error: str
+) -> None:
+    code, message = failure(lambda: served.method(name)(b"", timeout=60))
     assert code is grpc.StatusCode.UNKNOWN
-    assert "an error of the method" in message
-    assert "an error of the method" in caplog.text
+    assert error in message
+    assert error in caplog.text
     assert served.method("Echo")(b"x", timeout=60) == b"x"
 
 
