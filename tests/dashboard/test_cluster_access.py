@@ -172,6 +172,11 @@ def test_session_continues_at_another_server_with_the_same_secret() -> None:
     assert second.open(parts) is None
 
 
+@pytest.mark.parametrize("count", ["", "0", "9", "1" * 5_000, "²", "-1"])
+def test_session_of_a_wrong_number_of_cookies_is_none(count: str) -> None:
+    assert SealedSessions(b"secret").open([f"{count}.a", *["b"] * MOST_PARTS]) is None
+
+
 def test_session_of_a_long_token_has_several_cookies() -> None:
     sessions = SealedSessions(b"secret")
     token = secrets.token_urlsafe(9000)

@@ -61,7 +61,7 @@ class SealedSessions:
         from cryptography.exceptions import InvalidTag
 
         count, _, first = parts[0].partition(".") if parts else ("", "", "")
-        if not (count.isascii() and count.isdigit() and 1 <= int(count) <= min(MOST_PARTS, len(parts))):
+        if count not in map(str, range(1, min(MOST_PARTS, len(parts)) + 1)):
             return None
         text = "".join([first, *parts[1 : int(count)]])
         try:
