@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -145,10 +146,36 @@ class Sightings {
 // The allocators of a table's chunks and indexes. Rows that are kept for claims have their own: when the last of them is
 // released, their memory is free at once.
 struct Memory {
-  Memory(std::size_t chunk, std::size_t row, std::shared_ptr<Budget> budget) : rows(chunk, budget), copies(row, budget) {}
+  Memory(std::size_t chunk, std::size_t row, std::shared_ptr<Budget> budget)
+      : rows(chunk, budget), copies(row, budget), budget_(std::move(budget)) {}
+  ~Memory() { budget_->release(copied_ * kCopyBytes); }
+
+  // Room for a copy of a row that a claim needs, also beyond the budget; nullptr if there is no memory left.
+  char* take_copy() {
+    char* copy = copies.take(true);
+    if (!copy) return nullptr;
+    ++copied_;
+    budget_->demand(kCopyBytes);
+    return copy;
+  }
+
+  void give_copy(char* copy) {
+    copies.give(copy);
+    --copied_;
+    budget_->release(kCopyBytes);
+  }
+
+  std::size_t copied_bytes() { return copies.bytes() + copied_ * kCopyBytes; }
 
   Slabs rows, copies;
   Shelves indexes;
+
+ private:
+  // Approximate size of an entry of a std::map, by which a copy is found.
+  static constexpr std::size_t kCopyBytes = 64;
+
+  const std::shared_ptr<Budget> budget_;
+  std::atomic<std::size_t> copied_{0};
 };
 
 // How often a table has been frozen, and which of the freezes were the last two marks: changes since a mark are known
@@ -499,7 +526,7 @@ class Bucket {
       return found == kept_rows_.end() || found->first.first != number;
     });
     if (!is_needed) return;
-    char* copy = memory.copies.take(true);
+    char* copy = memory.take_copy();
     if (!copy) throw std::bad_alloc();
     std::memcpy(copy, row(number, bytes), bytes);
     kept_rows_.emplace(std::make_pair(number, freezes.count), copy);

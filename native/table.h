@@ -196,7 +196,7 @@ class Table {
   }
 
   // Bytes of the budget: kept for snapshots alone, and left by removed rows for new ones.
-  std::size_t copied_bytes() { return memory_.copies.bytes(); }
+  std::size_t copied_bytes() { return memory_.copied_bytes(); }
   std::size_t spare_bytes() { return memory_.rows.spare(); }
 
   // Copies rows out. Ids without a row get one, or (without `create`, or if they must wait, or are refused) the values
@@ -405,7 +405,7 @@ class Table {
       std::lock_guard<Lock> lock(mutex_of(which));
       unused = bucket.release(freeze);
     }
-    for (const auto& [row, copy] : unused) memory_.copies.give(copy);
+    for (const auto& [row, copy] : unused) memory_.give_copy(copy);
   }
 
   // Returns one of so many parts of a bucket.

@@ -33,11 +33,11 @@ def test_the_rest_of_the_memory_is_beside_that_for_rows() -> None:
 
 
 def test_new_rows_are_taken_while_a_checkpoint_is_written() -> None:
-    # Rows take two thirds of what is for them, and so half of all memory. More than half of them change.
+    # Rows take two thirds of what is for them, and so half of all memory. Half of them change.
     limit = tables().bytes * 3 // 2
     trained = tables(limit)
     frozen = trained.freeze()
-    trained.update(rows(0, ROWS * 9 // 16), 0.1, 2)
+    trained.update(rows(0, ROWS // 2), 0.1, 2)
     assert trained.bytes > limit * 0.99
     trained.check(rows(ROWS, 1000))
     trained.release(frozen)
