@@ -224,7 +224,10 @@ class FaultTolerantTrainer:
             theirs = paddle.to_tensor(shared[name])
             merged = theirs
             if value.is_floating_point():
-                merged = theirs + (value - self._base[name])
+                change = value - self._base[name]
+                # Infinities, as in a mask, cannot be subtracted: where one came or went, the new value is taken.
+                changed = paddle.where(paddle.isfinite(change), theirs + change, value)
+                merged = paddle.where(value == self._base[name], theirs, changed)
             self._base[name] = theirs
             value.set_value(merged)
 
