@@ -85,6 +85,8 @@ class DataShardService:
         # The master gives again what it gave last to the same request, so there is one request at a time.
         self._asking = threading.Lock()
         self._held = HeldShards(out_of_order=out_of_order)
+        # Shards whose last report is on its way, and which are not known to be lost.
+        self._finishing: set[int] = set()
         self._supply = Supply()
         self._refilling = False
         # How often the data set was set back: what was asked for before that is void.
@@ -221,6 +223,7 @@ class DataShardService:
         """Drops the shards that the master has requeued, and all prefetched ones, which it may have requeued too."""
         lost = self._reports.take_lost()
         self._held.lose(lost)
+        self._finishing.difference_update(lost)
         if lost:
             self._reports.give_back(self._supply.clear())
 
@@ -294,6 +297,26 @@ class DataShardService:
                 self._master.fail(self._dataset_name, task_id, err_msg)
         self._reports.note(progress)
         return any(shard.ended for shard in progress) or bool(failed)
+
+    def finish_shard(self, task_id: int, samples: int) -> bool:
+        """Reports the samples that are left of a fetched shard, and waits until the master has the report.
+
+        Returns False if the master rejected the report, or an earlier one: the lease was lost, and the samples are
+        leased again. Also if the report was accepted and repeated because its reply got lost.
+        """
+        with self._lock:
+            self._lose()
+            if all(task.task_id != task_id for task in self._held):
+                return False
+            if self._held.known_progress(task_id) is not None:
+                self._finishing.add(task_id)
+        self.report_batch_done(samples, task_ids=[task_id])
+        self._reports.flush()
+        with self._lock:
+            self._lose()
+            is_accepted = task_id in self._finishing
+            self._finishing.discard(task_id)
+        return is_accepted
 
     def report_all_task_error(self, err_msg: str) -> None:
         """Gives back all shards that are not done, because of an error."""

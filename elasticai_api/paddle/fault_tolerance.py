@@ -16,9 +16,9 @@ more of a shard that was leased to another trainer (shard_fence.py), and goes on
 
 Failure modes
     A trainer that dies before the state is written leaves no trace: its shard goes to another trainer. If it dies
-    between that and its report, the next trainer with the shard finds it in the state, and only reports it. A trainer
-    that starts, whether it is the first or a hundredth, begins with the present state. A state that is being written
-    when the process dies is not used. The system releases the lock of a dead process.
+    between that and its report, or loses its lease there, the next trainer with the shard finds it in the state, and
+    only reports it. A trainer that starts, whether it is the first or a hundredth, begins with the present state. A
+    state that is being written when the process dies is not used. The system releases the lock of a dead process.
     A file server may take the lock from a machine that it cannot reach. A trainer there finds, before it replaces the
     state, that others have done so, and adds its shard to theirs.
     A trainer loses its shard before there is a state: it has nothing to go on from, and ends with `ShardError`.
@@ -211,10 +211,10 @@ class FaultTolerantTrainer:
                 )
 
     def _report(self, lease: Lease) -> None:
-        self._service.report_batch_done(lease.span.end - lease.span.start)
-        # The state says that it is not reported, until the master says that it is.
-        self._service.flush()
-        self._reported.append(lease.span)
+        # The state says that it is not reported, until the master accepts the report. It rejects that of a lost lease:
+        # the next trainer with the samples finds them in the state, and only reports them.
+        if self._service.finish_shard(lease.number, lease.span.end - lease.span.start):
+            self._reported.append(lease.span)
         self._fence.finish(lease)
 
     @paddle.no_grad()  # type: ignore[untyped-decorator]
@@ -224,7 +224,10 @@ class FaultTolerantTrainer:
             theirs = paddle.to_tensor(shared[name])
             merged = theirs
             if value.is_floating_point():
-                merged = theirs + (value - self._base[name])
+                change = value - self._base[name]
+                # Infinities, as in a mask, cannot be subtracted: where one came or went, the new value is taken.
+                changed = paddle.where(paddle.isfinite(change), theirs + change, value)
+                merged = paddle.where(value == self._base[name], theirs, changed)
             self._base[name] = theirs
             value.set_value(merged)
 

@@ -18,6 +18,7 @@ import pytest
 from elasticai_api.common.data_shard_service import build_data_shard_service
 from elasticai_api.errors import ShardError
 from elasticai_api.paddle.fault_tolerance import FaultTolerantTrainer
+from elasticdl.master.commands.recovery import FinishReclaim
 from elasticdl.platforms.platform import NodePhase
 
 SAMPLES = 50
@@ -203,5 +204,67 @@ def test_trainer_cut_off_before_its_report_is_in_the_state_once(
     monkeypatch.setattr(first._service, "report_batch_done", replaced_meanwhile)
     for shard in first.shards():
         train(shard, model, optimizer)
+    assert learned(folder) == TOTAL
+    assert job.done("d") == SAMPLES
+
+
+def lose_leases(job: Any) -> None:
+    """The master loses its journal, and its workers stay away until the recovery is over."""
+    kept = job.do(lambda master: master.record())
+    job.stop()
+    job.kept = kept
+    job.start()
+    job.do(lambda master: master.do(FinishReclaim()))
+    assert job.held_by("worker-0") == []
+
+
+def test_trainer_that_loses_its_lease_before_its_report_does_not_train_the_shard_again(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    trainer, model, optimizer = make(folder)
+    report = trainer._service.report_batch_done
+
+    def report_late(*arguments: Any, **keywords: Any) -> bool:
+        if job.done("d") == 12 and job.held_by("worker-0")[0] == (12, 24):
+            lose_leases(job)
+        return report(*arguments, **keywords)
+
+    monkeypatch.setattr(trainer._service, "report_batch_done", report_late)
+    starts = []
+    for shard in trainer.shards():
+        starts.append(shard.start)
+        train(shard, model, optimizer)
+    assert starts == [0, 12, 24, 36, 48]
+    assert learned(folder) == TOTAL
+    assert job.done("d") == SAMPLES
+
+
+def test_shard_of_a_lost_lease_stays_in_the_state_for_the_next_trainer(
+    job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    first, model, optimizer = make(folder)
+    monkeypatch.setenv("WORKER_ID", "1")
+    second, other, its_optimizer = make(folder)
+    report, fetch = first._service.report_batch_done, second._service.get_task
+    fetched: list[Any] = []
+
+    def report_late(*arguments: Any, **keywords: Any) -> bool:
+        if not fetched:
+            lose_leases(job)
+            fetched.append(fetch())
+        return report(*arguments, **keywords)
+
+    monkeypatch.setattr(first._service, "report_batch_done", report_late)
+    monkeypatch.setattr(second._service, "get_task", lambda: fetched.pop() if fetched else fetch())
+    running = first.shards()
+    for _ in range(3):
+        train(next(running), model, optimizer)
+    # It has written the state again, after it lost the lease, and is replaced with its third shard in hand.
+    replace_worker_0(job)
+    assert (fetched[0].shard.start, fetched[0].shard.end) == (0, 12)
+    for shard in second.shards():
+        train(shard, other, its_optimizer)
     assert learned(folder) == TOTAL
     assert job.done("d") == SAMPLES

@@ -142,6 +142,28 @@ def test_trainers_at_the_same_time_add_up(started: Job) -> None:
     assert float(model.weight) == TOTAL
 
 
+def test_infinities_in_buffers_are_merged_without_nan(tmp_path: Path) -> None:
+    job, infinity = Job(tmp_path / "model"), float("inf")
+    trainers = []
+    for _ in range(2):
+        model = paddle.nn.Linear(1, 1, bias_attr=False)
+        model.weight.set_value(np.zeros((1, 1), np.float32))
+        model.register_buffer("mask", paddle.to_tensor([0.0, -infinity, -infinity, 0.0, infinity]))
+        optimizer = paddle.optimizer.SGD(1.0, model.parameters())
+        trainers.append((FaultTolerantTrainer(model, optimizer, job.service, job.folder), model, optimizer))
+    (first, model, optimizer), (second, other, its_optimizer) = trainers
+    running, others = first.shards(), second.shards()
+    job.train(next(running), model, optimizer)
+    job.train(next(others), other, its_optimizer)
+    # The second trainer unmasks one place and masks another.
+    other.mask.set_value(np.array([0.0, -infinity, 0.0, -infinity, infinity], np.float32))
+    next(running)
+    next(others)
+    state = paddle.load(str(job.folder / "state.pdstate"))["model"]
+    assert float(state["weight"]) == float(sum(range(24)))
+    np.testing.assert_array_equal(state["mask"].numpy(), [0.0, -infinity, 0.0, -infinity, infinity])
+
+
 def test_a_shard_that_was_added_and_not_reported_is_not_trained_again(
     started: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
