@@ -32,7 +32,8 @@ def test_replacements_of_server_and_worker_keep_their_addresses(held: HeldJob) -
     assert said(held, "worker-1", "batch 6") == {server: "ps-1", lost: "worker-2"}
     assert said(held, "worker-2", "config") == config
     assert said(held, "worker-2", "batch 6") == {server: "ps-1", other: "worker-1"}
-    assert held.ends_exactly() == [0, 0]
+    # The batch that the lost worker had begun: the program's own server may have it.
+    assert held.ends_exactly() == [10, 0]
 
 
 def pod_of(node: str) -> str:
